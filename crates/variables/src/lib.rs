@@ -65,7 +65,7 @@ pub use table::{Counter, CounterMap, List, Map, Set, Timers, Value};
 pub use ticket::{BATCHES_MAX, Fenced, Ticket};
 pub use wake::{Token, Tokens};
 
-/// What a variable is.
+/// The kind of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A single value.

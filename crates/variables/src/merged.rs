@@ -38,7 +38,7 @@ use spin::Mutex;
 
 /// Counts of the whole function, by key.
 pub type Sums<K> = HashMap<K, i64>;
-/// What is in the set of some runtime.
+/// Elements that are in the set of some runtime.
 pub type Union<T> = HashSet<T>;
 
 /// The store made no merge: it did not answer, it has something else by this name, or there is
@@ -288,7 +288,7 @@ where
         drop(exchange);
         shared.heard.fetch_add(1, Ordering::AcqRel);
         shared.bell.reach(|number| is_reached(asked, number));
-        // A view that no worker took, and one that a worker gave back: freed here, with no lock
+        // A view that no worker took, and a view that a worker gave back: freed here, with no lock
         // held.
         drop((view, old));
     }
@@ -322,7 +322,7 @@ impl Variables {
         )
     }
 
-    /// Opens a merged view of a set: what is in some runtime's.
+    /// Opens a merged view of a set: elements that are in some runtime's.
     pub fn merged_set<T: Key + Send>(&mut self, name: &str) -> Result<Merged<Union<T>>, OpenError> {
         self.merged(Kind::Set, name, |all: &mut Union<T>, element: T, ()| {
             all.insert(element);

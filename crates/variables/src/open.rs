@@ -176,8 +176,8 @@ impl Book {
 
 type Books = BTreeMap<(String, u32), Arc<Book>>;
 
-/// Where the variables of a cluster's functions are kept. One for all workers of a process, handed
-/// on from configuration to configuration.
+/// Where the variables of a cluster's functions are kept. A process has one for all its workers,
+/// handed on from configuration to configuration.
 #[derive(Clone, Default)]
 pub struct Keeper(Arc<Inside>);
 
@@ -221,7 +221,7 @@ impl Keeper {
         }
     }
 
-    /// For an instance that is to replace the one that is at the runtime.
+    /// The variables of an instance that is to replace the runtime's instance.
     pub fn follow(&self, function: &str, runtime: u32) -> Variables {
         let books = self.0.books.lock();
         let book = books.get(&(function.to_string(), runtime)).cloned();
@@ -276,7 +276,7 @@ impl Partition {
         }
     }
 
-    /// What changes from here on is dated now.
+    /// Changes from here on are dated now.
     pub fn begin(&mut self, now: u64) {
         let time = self.carrier.as_ref().map_or(now, |carrier| carrier.time(now));
         self.shelf.set_now(time);
@@ -290,7 +290,7 @@ impl Partition {
         }
     }
 
-    /// What became of the changes so far, as of the last step.
+    /// The fate of the changes so far, as of the last step.
     pub fn figures(&self) -> Figures {
         let figures = self.carrier.as_ref().map(|carrier| carrier.figures());
         self.shelf.complete(figures.unwrap_or_default())
@@ -327,7 +327,7 @@ impl Partition {
     }
 }
 
-/// The partition's variables, and what is bound to them.
+/// The partition's variables, and the handles bound to them.
 type Bindings = (Arc<Book>, Vec<Box<dyn Bind>>);
 
 /// Opens the variables of a function's instance: handed to `NetworkFunction::with_variables`.
@@ -341,7 +341,7 @@ pub struct Variables {
     is_following: bool,
     /// Numbers of what this instance has opened.
     opened: Vec<u32>,
-    /// Those that are written through.
+    /// The variables that are written through.
     through: Vec<Rc<dyn Kept>>,
 }
 
@@ -373,12 +373,12 @@ impl Variables {
         entries.iter().map(|entry| entry.name.clone()).collect()
     }
 
-    /// What this instance's packets wait for; `None`: for nothing.
+    /// The changes that this instance's packets wait for; `None`: for nothing.
     pub fn through(&self) -> Option<Through> {
         (!self.through.is_empty()).then(|| Through(self.through.clone()))
     }
 
-    /// What an instance has opened: for the worker.
+    /// The variables that an instance has opened: for the worker.
     fn into_part(self) -> Option<Part> {
         match (self.begun, self.follows) {
             (Some(partition), _) => Some(Part::Begun(partition)),
@@ -576,8 +576,8 @@ impl WorkerVariables {
         self.parts.push((function, part));
     }
 
-    /// Takes over the partitions of the instances before, and gives the new instances' handles what
-    /// is there.
+    /// Takes over the partitions of the instances before, and binds the new instances' handles to
+    /// their variables.
     pub fn adopt(&mut self, before: &mut WorkerVariables) {
         let mut parts = mem::take(&mut before.parts);
         before.adopted = parts.iter().map(|(function, _)| *function).collect();
@@ -586,7 +586,7 @@ impl WorkerVariables {
             match new {
                 Part::Begun(partition) => {
                     partition.book.is_there.store(true, Ordering::Release);
-                    // One that was there was detached.
+                    // An earlier partition was detached.
                     parts.retain(|(number, _)| *number != function);
                     parts.push((function, Part::Begun(partition)));
                 }
@@ -660,7 +660,8 @@ impl WorkerVariables {
 
     /// The names of the variables that have timers, by the functions' numbers.
     pub fn timer_names(&self) -> Vec<(usize, Vec<String>)> {
-        // One that is in no store, or in one that another process has claimed, takes none over.
+        // A variable that is in no store, or in a store that another process has claimed, takes no
+        // timers over.
         let is_kept = |variable: &Rc<dyn Ship>| variable.is_stored_up_to(0).is_some();
         let names = |of: &Partition| {
             let mut all = of.timers();
@@ -724,7 +725,7 @@ impl WorkerVariables {
     }
 
     /// Takes timers of another partition in, and holds them: none of them is due before
-    /// [`WorkerVariables::settle_timers`]. Answers those for which there was no room, and the
+    /// [`WorkerVariables::settle_timers`]. Answers the timers for which there was no room, and the
     /// number of the change with which the store has the others
     /// ([`WorkerVariables::are_timers_stored`]). `None`: there is no such variable.
     pub fn hold_timers(
@@ -768,7 +769,7 @@ impl WorkerVariables {
         done
     }
 
-    /// What became of the changes so far, by the functions' numbers; of those that are in a store.
+    /// The fate of the changes so far, by the functions' numbers, of partitions in a store.
     pub fn figures(&self) -> Vec<(usize, Figures)> {
         let carried = self
             .partitions()

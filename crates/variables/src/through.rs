@@ -1,4 +1,4 @@
-//! What a packet waits for whose call has changed variables with [`Consistency::Through`]
+//! Tickets for a packet whose call has changed variables with [`Consistency::Through`]
 //! (write-through; FlexState III-C).
 //!
 //! ```text
@@ -65,7 +65,7 @@ impl Through {
         marks
     }
 
-    /// What is over when the store has these changes, and all before them.
+    /// Tickets that are over when the store has these changes, and all before them.
     pub fn tickets(&self, marks: Marks) -> [Ticket; THROUGH_MAX] {
         let mut tickets = core::array::from_fn(|_| Ticket::over());
         for ((ticket, mark), variable) in tickets.iter_mut().zip(marks.0).zip(&self.0) {

@@ -34,8 +34,8 @@ use alloc::collections::BinaryHeap;
 use core::cell::{Cell, RefCell};
 use core::cmp::{Ordering, Reverse};
 
-/// A timer's place in the order; one that was armed again or cancelled since is found out by its
-/// number.
+/// A timer's place in the order; its number tells whether the timer was armed again or cancelled
+/// since.
 struct Armed<K> {
     at_ms: u64,
     number: u64,
@@ -75,7 +75,7 @@ pub struct Timers<K, V> {
     room: usize,
 }
 
-/// What all handles of a variable share besides the timers: their order.
+/// The order of the timers, which all handles of a variable share.
 struct Order<K> {
     heap: RefCell<BinaryHeap<Reverse<Armed<K>>>>,
     number: Cell<u64>,
@@ -154,7 +154,7 @@ impl<K: Key, V: Stored> Timers<K, V> {
         Ok(())
     }
 
-    /// Cancels a timer; answers what was remembered.
+    /// Cancels a timer; answers its value.
     pub fn cancel(&self, key: &K) -> Result<Option<V>, Refusal> {
         Ok(self.table.remove(key)?.map(|(_, _, what)| what))
     }

@@ -44,7 +44,7 @@ struct Place {
     is_listed: AtomicBool,
     next: AtomicU32,
     previous: AtomicU32,
-    /// What the list has to reach.
+    /// The number that the list has to reach.
     at: AtomicU64,
 }
 
@@ -407,7 +407,7 @@ mod tests {
         assert!(tokens.is_given() && first.is_given());
         assert_eq!(taken(&tokens), [(129, 1)]);
         assert_eq!(taken(&tokens), []);
-        // The next call has the place: its number is another, so what is given late is not its own.
+        // The next call has the place: its number is another, so a token given late is not its own.
         let second = tokens.make(129);
         assert!(!second.is_given() && !first.is_live());
         first.give();
@@ -437,7 +437,7 @@ mod tests {
         waiters.leave(&all[2]);
         waiters.reach(7);
         assert_eq!(taken(&tokens), [(0, 1), (3, 1), (5, 1)]);
-        // What was given leaves, and that changes nothing.
+        // A waiter whose token was given leaves, and that changes nothing.
         waiters.leave(&all[0]);
         waiters.reach(u64::MAX);
         assert_eq!(taken(&tokens), [(1, 1), (4, 1)]);

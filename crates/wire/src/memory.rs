@@ -134,8 +134,7 @@ impl<T> core::ops::DerefMut for Array<T> {
     }
 }
 
-/// What is asked of the allocator for a region of so many bytes, at an alignment that it has
-/// anyway.
+/// The layout of a region of so many bytes for the allocator, at an alignment that it has anyway.
 fn heap_layout(length: usize) -> Option<Layout> {
     Layout::from_size_align(length.checked_add(ALIGN)?, 16).ok()
 }

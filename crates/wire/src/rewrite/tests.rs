@@ -219,7 +219,7 @@ fn a_udp_checksum_that_becomes_zero_is_written_as_ones() {
         assert!(set(&mut packet, to, from));
         assert_eq!(packet.frame(), before);
     }
-    // What is not there is not exchanged.
+    // An endpoint that is not there is not exchanged.
     let mut packet = packet(4, 17, &udp(b"abc"), false);
     let (from, before) = (packet.source(), packet.frame().to_vec());
     let other = Endpoint::new(from.addr, from.port + 1);
