@@ -1,8 +1,8 @@
 //! Names of reasons, counters and events, held against a function's lists where they are said.
 //!
 //! A context takes no text but a `nf::Name`. Each literal in `cx.drop("…")` and its like becomes
-//! one, so a literal that no attribute has seen does not compile, and one that the attribute has
-//! seen is in the list:
+//! one, so a literal that no attribute has seen does not compile, and a literal that the attribute
+//! has seen is in the list:
 //!
 //! ```text
 //!   in the contract's block, list in sight     compared here (`filling`)     Name::listed("late")
@@ -52,7 +52,7 @@ fn has_generics(generics: &Generics) -> bool {
 
 struct Naming {
     compared: Compared,
-    /// What `Self` is.
+    /// The type of `Self`.
     own: Option<Type>,
     is_generic: bool,
     /// The function whose names are said: as its context has it.
@@ -181,7 +181,7 @@ impl VisitMut for Naming {
     }
 }
 
-/// What an author reads who writes the attribute above something else.
+/// The error for an attribute above something else.
 pub fn misplaced(at: impl ToTokens) -> syn::Error {
     syn::Error::new_spanned(
         quote!(#at),

@@ -13,7 +13,7 @@ use crate::{Listed, NetworkFunction, Time};
 use core::fmt;
 use core::marker::PhantomData;
 
-/// What a function knows of its worker, and asks of it, where no packet is at hand.
+/// A function's view of its worker, and its questions to it, where no packet is at hand.
 pub struct TimerCx<'a, F: ?Sized> {
     raw: &'a mut RawCx,
     function: PhantomData<fn(&F)>,

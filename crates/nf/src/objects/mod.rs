@@ -66,7 +66,7 @@ use core::time::Duration;
 /// The longest key, in bytes.
 pub const KEY_MAX: usize = 40;
 
-/// What flows anywhere share: a content, and the calls that change it or read it.
+/// An object that flows anywhere share: a content, and the calls that change it or read it.
 ///
 /// ```
 /// # use nf::{Plain, objects::SharedObject};
@@ -91,7 +91,7 @@ pub const KEY_MAX: usize = 40;
 pub trait SharedObject: Plain + Default {
     /// A method with its arguments, at most [`CALL_MAX`] bytes.
     type Call: Plain;
-    /// What a method returns, at most [`ANSWER_MAX`] bytes.
+    /// A method's result, at most [`ANSWER_MAX`] bytes.
     type Answer: Plain;
 
     /// A call that changes the object. It depends on nothing but the two.
@@ -250,7 +250,7 @@ impl<T: SharedObject> Shared<T> {
     /// Applies a call to the object of a key as a part of others: it is added to those of this
     /// runtime that have not gone yet ([`SharedObject::merge`]), and they go as one call, within
     /// [`SharedObject::MERGE_WITHIN`]. It costs a look-up here, and no message of its own, so it is
-    /// cheap enough for each packet. What has not gone is lost with a runtime that fails.
+    /// cheap enough for each packet. Calls that have not gone are lost with a runtime that fails.
     pub fn merge(&self, key: &[u8], call: &T::Call) -> Result<(), Ended> {
         let within = u64::try_from(T::MERGE_WITHIN.as_nanos()).unwrap_or(u64::MAX);
         let fold = |earlier: &mut Words| {
@@ -269,7 +269,7 @@ impl<T: SharedObject> Shared<T> {
         asked.unwrap_or(Err(Ended::Full))
     }
 
-    /// What the object of a key answers to a call that changes nothing: an absent one as the
+    /// The answer of a key's object to a call that changes nothing: an absent object answers as the
     /// default. An answer that was asked for no longer ago than `stale` may be given again.
     #[must_use = "the answer comes with `.await`"]
     pub fn read<'a, F: NetworkFunction>(
