@@ -25,7 +25,7 @@ pub(crate) const SAID_NS: u64 = 10_000_000;
 /// How often the watcher looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// What a worker says of the oldest change that the store does not have.
+/// A worker's word on the oldest change that the store does not have.
 #[derive(Default)]
 pub(crate) struct Oldest {
     age_ns: AtomicU64,
@@ -64,7 +64,7 @@ impl Watcher {
         oldest
     }
 
-    /// Looks at all of them; answers what is to be told.
+    /// Looks at all of them; answers the reports to be told.
     pub fn look(&self) -> Vec<Report> {
         let mut reports = Vec::new();
         let mut all = self.0.lock().unwrap_or_else(|held| held.into_inner());

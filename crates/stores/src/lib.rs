@@ -23,14 +23,14 @@
 //! ([`merge`]).
 //!
 //! *Changes* (the crate `variables`). A call changes the local copy and puts the element into the
-//! variable's list of what waits, if it is not there. A counter that is added to a thousand times
-//! within an interval is one write.
+//! variable's list of waiting elements, if it is not there. A thousand additions to a counter
+//! within an interval are one write.
 //!
-//! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes what waits
-//! into one of two buffers and hands it over. It gets the buffer back when the store has the
-//! changes. A store that is slow returns buffers late: the interval becomes longer, and changes
-//! coalesce. What is on its way is two batches of 256 KiB for each partition, whatever the store
-//! does.
+//! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes waiting
+//! elements into one of two buffers and hands it over. The worker gets the buffer back when the
+//! store has the changes. A slow store returns buffers late: the interval becomes longer, and
+//! changes coalesce. At most two batches of 256 KiB are on their way for each partition, whatever
+//! the store does.
 //!
 //! *Versions* ([`driver`]). A batch makes a [`Version`]: the writer's epoch, and the batch's
 //! number. Its values are absolute. The store takes a batch if it is the next one, whole or not at
@@ -65,9 +65,9 @@
 //!
 //! # Bounds
 //!
-//! A collection has a capacity, an element 64 KiB, a name 255 bytes. What would exceed them is
-//! refused by the call ([`Refusal`]). Memory is taken when a partition and a variable are opened;
-//! the packet path allocates nothing but what keys and values own themselves.
+//! A collection has a capacity, an element 64 KiB, a name 255 bytes. The call refuses a change that
+//! would exceed them ([`Refusal`]). Memory is taken when a partition and a variable are opened; the
+//! packet path allocates nothing but what keys and values own themselves.
 //!
 //! # Invariants
 //!

@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use variables::Fenced;
 use variables::decoded;
 
-/// What the store has of a lock: token, holder, renewals, length of the lease in milliseconds.
+/// The store's record of a lock: token, holder, renewals, length of the lease in milliseconds.
 type Record = (u64, Option<String>, u64, u64);
-/// What the store has of something guarded: the token it was written with, and it.
+/// The store's record of a guarded value: the token it was written with, and the value.
 type Guarded = (u64, Vec<u8>);
 
 /// Whether a holder is gone for good, by its name.
@@ -97,7 +97,7 @@ impl Store {
     }
 
     /// Swaps a record. Where an answer got lost, the repetition finds the new value there, and that
-    /// is `Done` too: so the new value must be one that no other writes.
+    /// is `Done` too: so no other may write the same new value.
     pub(crate) fn swap(
         &self,
         name: &str,
@@ -195,7 +195,7 @@ impl Lock {
         }
     }
 
-    /// What the lock guards, which from now on no earlier token writes; empty where nothing was
+    /// The guarded value, which from now on no earlier token writes; empty where nothing was
     /// written. `Err`: a later token has written.
     pub fn seal(&self, token: u64) -> Result<Result<Vec<u8>, Fenced>, OpenError> {
         let record = self.guarded();

@@ -229,7 +229,7 @@ fn the_owner_that_begins_again_has_what_is_not_committed() {
     taking.finish().unwrap();
     let chunk = taking.take_some().unwrap().unwrap();
     heir.hold(&chunk.timers);
-    // One that the heir arms itself meanwhile is its own.
+    // A timer that the heir arms itself meanwhile is its own.
     let own = chunk
         .timers
         .iter()
@@ -302,7 +302,7 @@ fn a_member_that_begins_or_is_in_a_later_view_is_left_alone() {
     assert!(turn.take(&from, &right.own, &names()).unwrap().is_none());
 }
 
-/// From one that takes timers over itself none is taken, until that is settled.
+/// From a member that takes timers over itself none is taken, until that is settled.
 #[test]
 fn what_is_under_way_to_a_member_is_not_taken_from_it() {
     let memory = Memory::default();
@@ -316,7 +316,7 @@ fn what_is_under_way_to_a_member_is_not_taken_from_it() {
     assert!(begun.is_none());
 }
 
-/// What a function did with the same key before, and does meanwhile.
+/// The function used the same key before, and does meanwhile.
 #[test]
 fn a_timer_that_is_held_is_due_only_as_the_function_arms_it() {
     let memory = Memory::default();

@@ -1,4 +1,4 @@
-//! Variables on a store in memory: what is there after a restart, against models.
+//! Variables on a store in memory: their content after a restart, against models.
 
 #[path = "variables/collections.rs"]
 mod collections;
@@ -172,7 +172,7 @@ fn what_cannot_be_opened_is_told_so() {
             full.to_string(),
             "f@m@0@Map@m has 16 elements at the store and a capacity of 3; give it a larger one"
         );
-        // Neither has taken the place of the one that can be.
+        // Neither has taken the place of a variable that can be.
         assert_eq!(f.map::<u8, String>("m", small()).unwrap().len(), 16);
         f.counter("n", small()).unwrap().add(1);
     });
@@ -244,8 +244,8 @@ fn what_is_taken_back_before_the_store_heard_of_it_is_waited_for_by_none() {
     });
 }
 
-/// A worker that had nothing to do for long, and one that begins: what it changes is not as old as
-/// its rest, or as its clock.
+/// A worker that had nothing to do for long, and a worker that begins: their changes are not as old
+/// as the worker's rest, or as its clock.
 #[test]
 fn a_change_is_dated_by_the_step_that_makes_it() {
     use flowkeep_stores::{Defaults, Stores};
@@ -345,7 +345,7 @@ fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     assert_eq!(answered(&wholes.ask()), Ok(()));
     let sums = wholes.get().unwrap();
     assert_eq!((sums[&1], sums[&2], sums.len()), (11, 7, 2));
-    // One ends, another comes.
+    // One runtime ends, another comes.
     drop((second, other_n, other_c, other_whole));
     let (mut third, third_n, _, _, _) = begin(7);
     third_n.add(100);
@@ -353,7 +353,7 @@ fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     assert_eq!(whole.get(), Some(7), "nothing was asked for");
     assert_eq!(answered(&whole.ask()), Ok(()));
     assert_eq!(whole.get(), Some(107));
-    // One that comes again finds its part, and adds nothing twice.
+    // A runtime that comes again finds its part, and adds nothing twice.
     let (_second, other_n, _, _, _) = begin(1);
     assert_eq!(other_n.get(), 4);
     assert_eq!(answered(&whole.ask()), Ok(()));

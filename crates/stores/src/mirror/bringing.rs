@@ -24,7 +24,7 @@ pub(super) enum Step {
     Write(Asked<Version>, Debt),
 }
 
-/// What a claim found there.
+/// The result of a claim at a store.
 pub(super) struct Claimed {
     /// Nothing where another process has the partition.
     epoch: Option<u64>,
@@ -35,7 +35,7 @@ pub(super) struct Claimed {
 }
 
 impl Mirror {
-    /// Brings up what is behind, as far as that goes without waiting.
+    /// Brings up partitions that are behind, as far as that goes without waiting.
     pub(super) fn bring_up(&mut self) {
         for at in 0..2 {
             while self.step(at) {}
@@ -133,7 +133,7 @@ impl Mirror {
         match raised {
             Ok(Outcome::Stored) => part.has_raised(),
             Ok(Outcome::Fenced) => part.fenced = true,
-            // What it has lost is found out by the next batch, or by the next look.
+            // The next batch, or the next look, finds out its losses.
             Ok(Outcome::Forgotten) | Err(_) => {}
         }
         !part.must_raise
@@ -158,7 +158,7 @@ impl Mirror {
         };
         debt.has_made(Version { epoch, sequence: 0 });
         if claimed.needs_copy {
-            // What changes from now on comes on top of it.
+            // Changes from now on come on top of the copy.
             debt.begin_copy();
             let (of, known) = (partition.clone(), claimed.variables);
             let asked = self.sides[1 - at].ask(move |driver| read_all(driver, &of, known));
@@ -268,7 +268,7 @@ fn claim_behind(
     let has = driver.version(partition)?.unwrap_or_default();
     let mut claimed = Claimed {
         epoch: None,
-        // A debt is worth nothing to a store that has lost what came before it.
+        // A debt is worth nothing to a store that has lost the changes before it.
         needs_copy: needs_copy || has < least,
         variables: Vec::new(),
     };

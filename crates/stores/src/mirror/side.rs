@@ -1,4 +1,4 @@
-//! One of the two stores of a mirror: its driver on a thread of its own, so that one that stalls
+//! One of the two stores of a mirror: its driver on a thread of its own, so that a stalled store
 //! holds the other up once and no more.
 
 use crate::driver::{Driver, Failure};

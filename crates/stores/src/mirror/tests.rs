@@ -1,4 +1,4 @@
-//! Two stores of which one fails, at any call: what was acknowledged is there, whatever dies.
+//! Two stores of which one fails, at any call: acknowledged changes are there, whatever dies.
 
 use super::*;
 use crate::drivers::memory::Memory;
@@ -234,7 +234,7 @@ fn a_store_that_lost_its_data_is_given_a_copy_and_one_that_is_away_is_missed_at_
     );
 }
 
-/// What is asked of a store waits for its answer to an earlier call. That is no failure.
+/// A call to a store waits for its answer to an earlier call. That is no failure.
 #[test]
 fn a_store_that_is_read_for_a_copy_answers_all_else_behind_it() {
     let (lost, other) = (Memory::default(), PartitionName::new("f", "m", 1).unwrap());

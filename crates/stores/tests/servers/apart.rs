@@ -71,7 +71,7 @@ fn counts_are_exact_while_the_process_is_killed() {
     let Ok(server) = Server::start(&[]).map_err(|why| println!("not run: {why}")) else {
         return;
     };
-    // Each answer is late, so there is always a call, and often one that was done.
+    // Each answer is late, so there is always a call, and often it was done.
     let through = format!("redis://127.0.0.1:{}", slow_proxy(server.port, 5..40));
     let driver = Apart::new(program("killed"), &through);
     let reports = Arc::new(Mutex::new(Vec::new()));
@@ -133,7 +133,7 @@ fn a_process_that_is_stopped_is_given_up_and_another_goes_on() {
     assert_eq!(processes("stopped"), []);
 }
 
-/// What a call says of a process that is this script.
+/// A call's failure at a process that is this script.
 fn said(script: &str, silence: Duration, call: impl FnOnce(&mut Apart) -> Result<(), Failure>) -> String {
     let program = Program {
         path: "/bin/sh".into(),

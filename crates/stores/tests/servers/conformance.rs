@@ -1,4 +1,4 @@
-//! What any driver has to do, tried on each.
+//! The duties of any driver, tried on each.
 //!
 //! A driver is given as a way to open it, again and again, on the same data. To try another one,
 //! add it to [`everywhere`]. The same calls go to the driver and to `memory:`, the model; what both
@@ -108,7 +108,7 @@ pub fn all<K: flowkeep_stores::Key + Ord, V: flowkeep_stores::Stored>(map: &Map<
 struct Ambiguous {
     inner: Box<dyn Driver>,
     random: u64,
-    /// What the network keeps of an earlier call.
+    /// Batches of an earlier call that the network keeps.
     kept: Vec<KeptBatch>,
 }
 
@@ -155,7 +155,7 @@ impl Driver for Ambiguous {
         if self.fails() {
             return Err(Self::lost());
         }
-        // What an earlier call sent arrives once more: it must change nothing.
+        // An earlier call's batches arrive once more: they must change nothing.
         let kept: Vec<_> = self.kept.iter().map(KeptBatch::batch).collect();
         self.inner.write(&kept, &mut Vec::new())?;
         self.kept = batches.iter().map(KeptBatch::of).collect();
@@ -487,7 +487,7 @@ fn a_follower_has_all_of_it_once_the_writer_has_ended() {
         let target = Memory::default();
         std::thread::scope(|scope| {
             let (over, store) = (&over, store.clone());
-            // What fails here ends the worker, too.
+            // A failure here ends the worker, too.
             let _over = Over(over);
             let worker = scope.spawn(move || {
                 let mut partition = Partition::open(&store, name("followed", 0)).unwrap();

@@ -56,12 +56,12 @@ pub fn open(uri: &str) -> (Store, flowkeep_stores::Agency, Reports) {
     (store, agency, reports)
 }
 
-/// What a worker saw.
+/// A worker's observations.
 pub struct Seen {
     pub packets: u64,
     pub was_late: bool,
     pub rewritten: u64,
-    /// What was left in a map of keys that come and go.
+    /// The rest of a map of keys that come and go.
     left: Vec<(u64, u64)>,
 }
 
@@ -170,7 +170,7 @@ pub fn verify(at: &str, seen: &[Seen]) {
 /// Packets go on: workers count on while this lasts, four in a millisecond at least. Steps that waited
 /// for the server's patience would be seven in a second, of 32 packets each.
 pub fn goes_on(packets: &AtomicU64, time: Duration) {
-    // What a machine that is busy takes besides.
+    // The time that a busy machine takes besides.
     const SLACK: Duration = Duration::from_secs(3);
     let (before, until) = (packets.load(Ordering::Relaxed), Instant::now() + time);
     let least = before + u64::try_from(4 * time.as_millis()).unwrap().max(1000);

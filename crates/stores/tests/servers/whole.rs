@@ -1,4 +1,4 @@
-//! What concerns more than one partition: merges, locks, timers that are taken over.
+//! Calls that concern more than one partition: merges, locks, timers that are taken over.
 
 use crate::conformance::everywhere;
 use flowkeep_stores::{

@@ -45,14 +45,14 @@
 //! the life that the partition names, and begins again where it has changed.
 //!
 //! *The first row* of each partition is an empty one. A condition makes Cassandra look for the
-//! partition's first row that is not deleted: without it the look would pass the marks of what was
-//! cleared.
+//! partition's first row that is not deleted: without it the look would pass the marks of cleared
+//! rows.
 //!
 //! *Sessions.* A call that fails, but by an error that the server sent, ends the session; the next
 //! call makes another. Nothing is retried here, the agent does so.
 //!
-//! Invariants: what is known of a partition is kept from one batch to the next only while each has
-//! been applied; rows of `elements` are written by conditional batches alone.
+//! Invariants: knowledge of a partition is kept from one batch to the next only while each has been
+//! applied; rows of `elements` are written by conditional batches alone.
 //!
 //! Not here: what a batch is ([`crate::batch`]); repetitions (the agent).
 
@@ -75,7 +75,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tls::Tls;
 
-/// How long a call waits for the server, or a page of one that reads.
+/// How long a call waits for the server, or a reading call for a page.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits until tables are made, the first time.
 const MAKING: Duration = Duration::from_secs(30);
@@ -232,7 +232,7 @@ fn made_runtime() -> Result<tokio::runtime::Runtime, Trouble> {
     made.map_err(|error| Trouble::Session(error.to_string()))
 }
 
-/// What a person may do about a server's error.
+/// The remedy for a server's error.
 fn remedy(error: &DbError) -> &'static str {
     match error {
         DbError::AuthenticationError => {
@@ -371,7 +371,7 @@ impl Driver for Cassandra {
             }
             failed = failed.or(trouble);
         }
-        // Those behind the first that is not known are repeated, and found to be stored.
+        // Batches behind the first without an answer are repeated, and found to be stored.
         outcomes.extend(said.into_iter().map_while(|outcome| outcome));
         match failed {
             Some(trouble) => self.call(async |_| Err(trouble)),
@@ -482,7 +482,7 @@ impl Driver for Cassandra {
             connected
                 .rows(&connected.record_names, &[], |row| {
                     let [name] = <[_; 1]>::try_from(row).ok()?;
-                    // What else may be there is none of ours.
+                    // Other names there are none of ours.
                     let key = name?.into_string()?;
                     found.extend(key.strip_prefix('@').and_then(unescaped));
                     Some(())
