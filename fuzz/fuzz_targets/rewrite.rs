@@ -1,6 +1,6 @@
 //! Parse, then write whatever a function could write: a fresh parse must agree with the notes,
-//! right checksums stay right and wrong ones wrong, taking it back restores the bytes, and what is
-//! refused is left alone.
+//! right checksums stay right and wrong ones wrong, taking it back restores the bytes, and a
+//! refused packet is left alone.
 #![no_main]
 
 use flowkeep_fuzz::{split, with_packet};

@@ -25,7 +25,7 @@ use crate::workspace::{Violation, Workspace};
 /// A rule of the house.
 pub struct Check {
     pub name: &'static str,
-    /// What it holds to, in one line.
+    /// The rule of the check, in one line.
     pub rule: &'static str,
     pub run: fn(&Workspace) -> Vec<Violation>,
 }

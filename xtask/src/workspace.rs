@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the checks look at.
+/// The sources that the checks look at.
 #[derive(Default, Debug)]
 pub struct Workspace {
     /// The packages of this repository.
@@ -30,7 +30,7 @@ pub struct Member {
     pub dependencies: Vec<Dependency>,
 }
 
-/// What a package says it uses.
+/// A dependency of a package.
 #[derive(Default, Debug, Clone)]
 pub struct Dependency {
     /// The package's name.
@@ -95,7 +95,7 @@ impl File {
 pub struct Violation {
     /// File and line, or package.
     pub place: String,
-    /// What is wrong, and what to do instead.
+    /// The problem, and the remedy.
     pub problem: String,
 }
 

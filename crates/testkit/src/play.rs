@@ -66,7 +66,7 @@ impl<F: NetworkFunction> Setup<F> {
         self
     }
 
-    /// What the function sees of its worker.
+    /// The function's view of its worker.
     #[must_use]
     pub fn worker(mut self, info: WorkerInfo) -> Self {
         self.settings.groups_max = info.flows_max;
@@ -292,7 +292,7 @@ impl<F: NetworkFunction> Player<F> {
         ));
     }
 
-    /// Takes what has left, and what the log and the drop counters say.
+    /// Takes packets that have left, lines of the log and drop counters.
     #[track_caller]
     fn collect(&mut self) {
         let left = std::mem::take(&mut self.port().left);

@@ -76,7 +76,7 @@ impl Copied {
             let fits = packet.set_frame(frame, link);
             assert!(fits, "the buffer was made long enough");
             packet.set_side(side);
-            // What cannot be parsed is described as such.
+            // A packet that cannot be parsed is described as such.
             let _ = wire::parse(packet);
         }
         copied

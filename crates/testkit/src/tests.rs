@@ -236,7 +236,7 @@ fn flows_are_found_and_shown_by_field() {
     assert_eq!(out.flow(&web).field("packets"), "2");
     assert_eq!(out.flow(&web.reply()).field("packets"), "2");
     assert!(out.find_flow(&said("")).is_none());
-    // Counters are as at the script's end, the log has what came after it.
+    // Counters are as at the script's end, the log has later lines, too.
     assert_eq!((out.counter("arrived"), out.counter("departed")), (2, 1));
     assert_eq!(out.events().lines().count(), 2);
     assert!(
@@ -584,7 +584,7 @@ impl NetworkFunction for Forgetful {
     }
 }
 
-/// What this test prints, the one below reads: the warning of a script that is played.
+/// The test below reads the output of this test: the warning of a script that is played.
 #[test]
 fn a_forgetful_function_is_played() {
     run::<Forgetful>(NoConfig {}, [hit(1), hit(1), hit(1)]);

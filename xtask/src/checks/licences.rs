@@ -48,7 +48,8 @@ fn run(workspace: &Workspace) -> Vec<Violation> {
     found
 }
 
-/// Whether the allowed licences satisfy an SPDX expression. What cannot be read is not satisfied.
+/// Whether the allowed licences satisfy an SPDX expression. An unreadable expression is not
+/// satisfied.
 fn satisfied(expression: &str) -> bool {
     let spaced = expression
         .replace('/', " OR ")

@@ -27,7 +27,7 @@ pub fn ahead(runtime: u16) -> u64 {
     u64::from(runtime) * AHEAD
 }
 
-/// What a runtime tells of a flow, with times by the first one's clock.
+/// A runtime's view of a flow, with times by the first runtime's clock.
 pub fn flow(mut flow: FlowView) -> FlowView {
     for (_, value) in flow.state.iter_mut().flat_map(|(_, fields)| fields) {
         *value = told(flow.runtime, value);
@@ -35,7 +35,7 @@ pub fn flow(mut flow: FlowView) -> FlowView {
     flow
 }
 
-/// What a runtime tells, with times by the first one's clock.
+/// A runtime's text, with times by the first runtime's clock.
 pub fn told(runtime: u16, text: &str) -> String {
     if runtime == 0 {
         return text.to_owned();
@@ -64,7 +64,7 @@ fn number(before: &str, digits: &str, behind: &str) -> String {
         end.unwrap_or(places.len())
     });
     if places == Some(9) {
-        // A time before its clock's beginning, or one that never was, is none of this one's.
+        // A time before its clock's beginning, or a time that never was, is not by this clock.
         return by_clock(&|seconds| seconds.checked_sub(SECONDS).unwrap_or(seconds));
     }
     if before.ends_with("Tick(") {

@@ -1,4 +1,4 @@
-//! Plays a script to a [`Rig`] and writes down what comes of each step.
+//! Plays a script to a [`Rig`] and writes down the result of each step.
 //!
 //! # Theory of operation
 //! The clock is the player's, as when a function is alone (`crate::play`): it goes on by two
@@ -10,7 +10,7 @@
 //! have neither left nor been dropped. These come again, in
 //! their order and with their times of reception, when the flows are at the other runtime.
 //!
-//! Not here: what is expected.
+//! Not here: expectations.
 
 use super::clock;
 use super::failing::Counted;
@@ -457,7 +457,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Takes what has left.
+    /// Takes packets that have left.
     fn collect(&mut self) {
         let left = self.rig.take_left();
         if !left.is_empty() {
@@ -472,7 +472,7 @@ impl Player<'_> {
         }
     }
 
-    /// What was dropped and counted since the chapter before.
+    /// Writes down drops and counts since the chapter before.
     fn close_chapter(&mut self) {
         let stats = self.rig.stats();
         let drops = self.rig.drops();

@@ -373,7 +373,7 @@ fn no_sender_is_told_about_errors_fragments_or_groups() {
     fix_header(&mut later);
     router.one(LAN, parts.pop().unwrap().1);
     assert_eq!(router.refused(LAN, later), "ttl_exceeded");
-    // What came to all stations of the link.
+    // A packet to all stations of the link.
     let mut to_all = udp("10.0.0.5", "192.0.2.9", 1, b"x");
     to_all[..6].copy_from_slice(&[0xff; 6]);
     assert_eq!(router.refused(LAN, to_all), "ttl_exceeded");
