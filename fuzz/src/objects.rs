@@ -21,7 +21,7 @@ const KEYS_MAX: usize = 12;
 const REQUESTS_MAX: usize = 24;
 const CACHE_MAX: usize = 4;
 /// The most outputs for one input of the machine: a message for each other runtime and key, and one
-/// for each waiting call.
+/// for each waiting request.
 const OUTPUTS_MAX: usize = 4096;
 
 /// Any bytes: a content, a call, an answer.
