@@ -105,7 +105,7 @@ impl NetworkFunction for ScanLimit {
         rows.collect()
     }
 
-    /// `flowkeep function scan_limit`: what this runtime has refused.
+    /// `flowkeep function scan_limit`: this runtime's refusals.
     fn command(&self, _: &[&str]) -> Result<String, String> {
         Ok(format!("refused {}", self.refused.get()))
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const SEED: u64 = 2026;
 
 fn main() -> io::Result<()> {
-    // Where fuzzers put what breaks something.
+    // Where fuzzers put inputs that break something.
     fs::create_dir_all(here().join("artifacts"))?;
     packets()?;
     configurations()?;

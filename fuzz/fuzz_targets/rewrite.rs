@@ -78,7 +78,7 @@ fn ends(link: LinkType, cut: u32, frame: &[u8]) {
     }
 }
 
-/// A translator's fast path writes what the long one wrote.
+/// A translator's fast path writes the same as the long one.
 fn lean_way_agrees(long: &Packet, frame: &[u8], end: End, (from, to): (Endpoint, Endpoint)) {
     let (Some(old), Some(new)) = (from.addr.as_v4(), to.addr.as_v4()) else {
         return;

@@ -457,7 +457,7 @@ pub fn run(input: &[u8]) {
     end(worker, strangers, now);
 }
 
-/// All strangers are gone and give back what they had: nothing of theirs is left.
+/// All strangers are gone and give back their buffers: nothing of theirs is left.
 fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
     let sessions = if let Worker::Switch(_) = worker {
         3

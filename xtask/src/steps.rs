@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
-//! A nightly run begins with what all its limits come to.
+//! A nightly run begins by telling the time of all its limits together.
 //!
 //! Tests start processes and wait; clippy, documents and tests that only calculate have the idle time
 //! that they leave. A run of all tests says while it runs how far it is ([`progress`]).
@@ -213,8 +213,9 @@ impl Outcome {
         self.tests_ran(step, &run(step));
     }
 
-    /// Tests, most of which wait, and beside them what only calculates: it has the time that they
-    /// leave. That begins when cargo has let go of the build folder: the tests wait for none of it.
+    /// Tests, most of which wait, and beside them steps that only calculate, in the time that the
+    /// tests leave. That begins when cargo has let go of the build folder: the tests wait for none
+    /// of it.
     fn tests_beside(&mut self, tests: &Step, commands: &[Step], calculations: &Step) {
         let (built, is_built) = channel();
         let (ran, beside, calculated) = std::thread::scope(|scope| {
@@ -368,7 +369,7 @@ fn log_path(step: &Step) -> PathBuf {
 
 /// The result of a step.
 struct Ran {
-    /// It ended by itself, and well.
+    /// The step ended by itself, and well.
     good: bool,
     /// All it wrote.
     output: String,
@@ -461,11 +462,12 @@ fn repeat(step: &Step) -> String {
     words.join(" ")
 }
 
-/// The part of a failed step's output that says what failed; the rest is in the file that is named.
+/// The part of a failed step's output that names the failure; the rest is in the file that is
+/// named.
 fn shortened(step: &Step, output: &str) -> String {
     const LINES_MAX: usize = 300;
     let lines: Vec<&str> = output.lines().filter(|line| !is_progress(line)).collect();
-    // Of test output, what passed and what its tests printed is no news.
+    // Of test output, passed tests and their prints are no news.
     let lines: Vec<&str> = match lines.iter().position(|line| line.trim() == "failures:") {
         Some(_) => failures(&lines),
         None => lines,

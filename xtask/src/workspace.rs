@@ -148,7 +148,7 @@ impl Workspace {
     }
 }
 
-/// Asks cargo for the packages, on Linux: what other systems would need is never built here.
+/// Asks cargo for the packages, on Linux: dependencies of other systems are never built here.
 fn packages(root: &Path) -> Result<(Vec<Member>, Vec<Foreign>), String> {
     let output = Command::new("cargo")
         .args(["metadata", "--format-version=1", "--locked"])
@@ -164,7 +164,7 @@ fn packages(root: &Path) -> Result<(Vec<Member>, Vec<Foreign>), String> {
     Ok(sort_out(&metadata, root))
 }
 
-/// Takes from cargo's answer what the checks need.
+/// Takes the checks' facts from cargo's answer.
 fn sort_out(metadata: &Value, root: &Path) -> (Vec<Member>, Vec<Foreign>) {
     let ours = |id: &Value| list(metadata, "workspace_members").contains(id);
     let mut members = Vec::new();

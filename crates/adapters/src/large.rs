@@ -13,7 +13,7 @@
 //! A capture of some thousand packets uses a small part of many pieces, and a worker uses as little
 //! of the pieces that it asks for while it runs. Where [`sparing`] was called, the first 2 MiB of a
 //! piece are small pages, so that those parts alone are taken, and packets wait for no large one;
-//! what is behind them has large ones, as all of a piece within [`at_once`] has.
+//! the rest has large ones, as all of a piece within [`at_once`] has.
 //!
 //! The allocator counts the bytes that a thread asks for within [`counted`]: a worker's need is
 //! known by making one, without a second list of its tables' sizes.

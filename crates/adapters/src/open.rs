@@ -1,6 +1,6 @@
 //! Opens ports by their URIs.
 //!
-//! Theory of operation. [`Ports`] is what the ports of one process have in common: where they
+//! Theory of operation. [`Ports`] has the parts that the ports of one process share: where they
 //! report to, the memory queues by name, which files are being read and written, and how a
 //! generator is made.
 //!
@@ -17,7 +17,7 @@
 //!
 //! Invariant: no file is written that this process reads or writes otherwise.
 //!
-//! Not here: what the URIs mean ([`crate::uri`]), which port is on which side.
+//! Not here: the URIs' meaning ([`crate::uri`]), which port is on which side.
 
 use crate::afpacket::{Half, PacketPort};
 use crate::afxdp::{Redirects, XdpPort};
@@ -145,12 +145,12 @@ impl Ports {
         }
     }
 
-    /// Opens what packets come from.
+    /// Opens the port that packets come from.
     pub fn open_input(&mut self, uri: &str) -> Result<BoxPort, OpenError> {
         self.open_one(PortUri::parse(uri, Role::Input)?, Half::Receive)
     }
 
-    /// Opens what packets go to.
+    /// Opens the port that packets go to.
     pub fn open_output(&mut self, uri: &str) -> Result<BoxPort, OpenError> {
         self.open_one(PortUri::parse(uri, Role::Output)?, Half::Transmit)
     }

@@ -12,7 +12,8 @@
 //!
 //! Every page is touched at once ([`map_ahead`]: the first ones), so that none is missing on the
 //! first packet's path and the pages asked for and the pages there can be compared:
-//! [`Pages::huge_bytes`] is what the kernel says (`/proc/self/smaps`) is really huge.
+//! [`Pages::huge_bytes`] are the bytes that are really huge, as the kernel says
+//! (`/proc/self/smaps`).
 //!
 //! Invariants: a region is zeroed, aligned to 2 MiB, a whole number of pages long, and unmapped
 //! once, by its `Drop`.
@@ -49,11 +50,11 @@ pub enum Want {
     /// The best there are.
     #[default]
     Huge,
-    /// 4 KiB pages, to measure what the others bring.
+    /// 4 KiB pages, to measure the gain of the others.
     Plain,
 }
 
-/// A region, and what it was made of.
+/// A region, and the pages it was made of.
 pub struct Pages {
     /// The memory.
     pub region: Region,

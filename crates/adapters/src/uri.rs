@@ -1,7 +1,6 @@
-//! Ports by name: what a person writes for one, and what it says.
+//! Ports by name: the text of a port, and its meaning.
 //!
-//! `scheme:name?parameter=value&parameter=value`, read for one role: what packets come from, or
-//! what they go to.
+//! `scheme:name?parameter=value&parameter=value`, read for one role: input, or output.
 //!
 //! | URI | role | parameters |
 //! |---|---|---|

@@ -2,8 +2,8 @@
 //! worker.
 //!
 //! The same table, key, hash and prefetching: parse and hash all, prefetch buckets, take the
-//! candidates, prefetch what they name, compare keys. Written as lean as can be, since it is what
-//! others are compared with.
+//! candidates, prefetch what they name, compare keys. Written as lean as can be, since others are
+//! compared with it.
 
 use super::Memory;
 use arrayvec::ArrayVec;

@@ -433,7 +433,7 @@ impl Cluster {
     /// Waits until the primary is met, and a flow begins.
     fn meet(&mut self) {
         self.step_until("the primary is not met", 64, |cluster| {
-            // It begins on this thread's processor.
+            // The primary begins on this thread's processor.
             std::thread::sleep(NAP);
             cluster.switch.link_mut(0).session() != 0
         });

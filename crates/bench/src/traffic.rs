@@ -124,8 +124,8 @@ const KEPT: usize = 64;
 /// The same of a worker that holds packets back.
 const ROOM: usize = 3 * BUFFERS;
 
-/// A worker's pool, and traffic in buffers of that pool: what the worker drops is given back where
-/// it is from.
+/// A worker's pool, and traffic in buffers of that pool: packets that the worker drops go back
+/// where they are from.
 pub fn shared() -> (Pool, Traffic) {
     shared_of(KEPT)
 }

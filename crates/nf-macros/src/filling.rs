@@ -237,7 +237,7 @@ fn fill_new(block: &mut ItemImpl) -> Result<(), Error> {
                     "nothing takes these settings: write `fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> \
                      Result<Self, ConfigError>`, or make the function itself its settings",
                 ));
-                // It is not missing as well.
+                // `new` is not missing as well.
                 syn::parse_quote!(loop {})
             }
         }

@@ -1,4 +1,5 @@
-//! `#[network_function]`: an ordinary `fn process` becomes what the trait's `process_now` calls.
+//! `#[network_function]`: an ordinary `fn process` becomes the method that the trait's
+//! `process_now` calls.
 //!
 //! # Theory of operation
 //! The trait has two ways to process a packet: `process`, which may wait, and `process_now`, which
@@ -23,9 +24,9 @@
 //! `REASONS` and `COUNTERS` are the names that the block itself uses.
 //!
 //! # Invariants
-//! What an author can get wrong in the signature is reported here, in terms of `process`: the
-//! compiler would speak of `process_plain`, which the author never wrote (it still does for an
-//! answer that is no `Verdict`, where it shows the mend).
+//! Errors in the author's signature are reported here, in terms of `process`: the compiler would
+//! speak of `process_plain`, which the author never wrote (it still does for an answer that is no
+//! `Verdict`, where it shows the mend).
 
 use crate::{filling, naming, reported};
 use proc_macro2::TokenStream as Tokens;

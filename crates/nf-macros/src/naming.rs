@@ -27,7 +27,8 @@ use syn::{
 /// Which lists were compared already, in the order of [`LISTS`].
 pub type Compared = [bool; 3];
 
-/// Makes names of the literals in a block; what the compiler is to compare stands behind it.
+/// Makes names of the literals in a block; the constants that the compiler is to compare stand
+/// behind it.
 pub fn in_block(block: &mut ItemImpl, compared: Compared) -> Option<Tokens> {
     let mut naming = Naming::new(
         compared,

@@ -1,4 +1,4 @@
-//! [`Cx`]: what a function knows of the packet at hand, and what it asks of the runtime.
+//! [`Cx`]: a function's view of the packet at hand, and its requests to the runtime.
 //!
 //! A `Cx` owns its facts (clock, side, direction, key) and a short list of *effects* that the
 //! worker applies when the function has returned or waits. Nothing of the worker is borrowed across
@@ -427,15 +427,16 @@ impl<F: NetworkFunction> Cx<F> {
         Time::from_nanoseconds(self.raw.now)
     }
 
-    /// The same in nanoseconds, for what an instance keeps at this worker. A state has a [`Time`]:
-    /// another worker's clock may be years away.
+    /// The same in nanoseconds, for times that an instance keeps at this worker. A state has a
+    /// [`Time`]: another worker's clock may be years away.
     #[inline]
     pub fn clock(&self) -> u64 {
         self.raw.now
     }
 
-    /// The wall clock, in milliseconds since 1970; the capture's in a replay. For what outlasts the
-    /// process, as [`variables::Timers`] do. It goes back where the machine's clock is set back.
+    /// The wall clock, in milliseconds since 1970; the capture's in a replay. For times that
+    /// outlast the process, as those of [`variables::Timers`] do. It goes back where the machine's
+    /// clock is set back.
     #[inline]
     pub fn wall_ms(&self) -> u64 {
         self.raw.wall_ms()

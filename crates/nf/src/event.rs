@@ -67,7 +67,7 @@ impl Event {
             name: Name::default(),
             found: None,
         };
-        // It takes whatever is written.
+        // The reader takes any text.
         let _ = fmt::write(&mut names, fields);
         names.found
     }

@@ -351,7 +351,7 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> Result<Self, ConfigError>;
 
     /// As [`new`](Self::new), for a function with variables: they are opened here, each under a
-    /// name of its own, and what a store has of them is there. In an instance that replaces another
+    /// name of its own, and have a store's content then. In an instance that replaces another
     /// ([`take_over`](Self::take_over)) they are there from then on; the variables are the same
     /// ones. [`with_objects`](Self::with_objects) calls this one, never [`new`](Self::new).
     ///
@@ -495,8 +495,8 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         let _ = (flow, why, cx);
     }
 
-    /// A flow's state leaves. With [`Departure::Expired`], what the flow took from pools is given
-    /// back here, once.
+    /// A flow's state leaves. With [`Departure::Expired`], the function gives back here, once, all
+    /// that the flow took from pools.
     #[inline]
     fn departed(&self, flow: &Self::Flow, why: Departure, cx: &mut Cx<Self>) {
         let _ = (flow, why, cx);
@@ -594,9 +594,9 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         None
     }
 
-    /// These settings shall follow others while the cluster runs: the place to say what cannot
-    /// change then, and to hand on what all instances share. A function that refuses a change
-    /// refuses the way back, too: a change that was made can be taken back unasked.
+    /// These settings shall follow others while the cluster runs: the place to refuse changes that
+    /// cannot be, and to hand on the parts that all instances share. A function that refuses a
+    /// change refuses the way back, too: a change that was made can be taken back unasked.
     fn succeed(config: &mut Self::Config, before: &Self::Config) -> Result<(), ConfigError> {
         let _ = (config, before);
         Ok(())
@@ -616,8 +616,8 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     /// as this function saw that.
     ///
     /// To say beforehand which flows would end, it is also asked about *copies* of flows and
-    /// groups, before [`take_over`](Self::take_over): what it counts in the instance is to be
-    /// forgotten there, and what it asks of `cx` is not done.
+    /// groups, before [`take_over`](Self::take_over): its counts in the instance are to be
+    /// forgotten there, and its requests to `cx` are not done.
     fn configured(&self, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Keep {
         let _ = (flow, cx);
         Keep::Keep
@@ -675,9 +675,9 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         Vec::new()
     }
 
-    /// The number of what calls wait for by [`Cx::changed`]: a worker goes on with them when it has
-    /// changed. It is asked for in every step in which a call waits, so it is read from memory and
-    /// no more.
+    /// The number of the state that calls wait for by [`Cx::changed`]: a worker goes on with them
+    /// when it has changed. It is asked for in every step in which a call waits, so it is read from
+    /// memory and no more.
     fn generation(&self) -> u32 {
         0
     }

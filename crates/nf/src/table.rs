@@ -186,7 +186,7 @@ impl Table {
     }
 }
 
-/// Rows below the names of their columns. Numbers and what stands above them end where the column
+/// Rows below the names of their columns. Numbers and the names above them end where the column
 /// ends, texts begin where it begins.
 pub fn text(names: &[&str], rows: &[Row]) -> String {
     let header: Row = names.iter().map(|name| Value::from(*name)).collect();
@@ -280,7 +280,7 @@ pub fn keep_top(adds: &[Adds], rows: &mut Vec<Row>, count: usize) {
     rows.truncate(count);
 }
 
-/// Of an instance that is gone: what it had counted, and nothing of the moment.
+/// Of an instance that is gone: its counts, and nothing of the moment.
 pub fn keep_counts(adds: &[Adds], rows: &mut [Row]) {
     for (adds, cell) in rows.iter_mut().flat_map(|row| adds.iter().zip(row)) {
         match adds {

@@ -104,8 +104,7 @@ impl Sub for Time {
     }
 }
 
-/// As long later; the latest moment there is if that is beyond it. [`Time::NEVER`] stays what it
-/// is.
+/// As long later; the latest moment there is if that is beyond it. [`Time::NEVER`] stays as it is.
 impl Add<Duration> for Time {
     type Output = Time;
     #[inline]
@@ -114,8 +113,8 @@ impl Add<Duration> for Time {
     }
 }
 
-/// As long earlier; the earliest moment there is if that is before it. [`Time::NEVER`] stays what
-/// it is.
+/// As long earlier; the earliest moment there is if that is before it. [`Time::NEVER`] stays as it
+/// is.
 impl Sub<Duration> for Time {
     type Output = Time;
     #[inline]

@@ -1,4 +1,5 @@
-//! [`TimerCx`]: what a function may do where a timer wakes it without a packet ([`NetworkFunction::timer_due`]).
+//! [`TimerCx`]: a function's context where a timer wakes it without a packet
+//! ([`NetworkFunction::timer_due`]).
 //!
 //! ```text
 //!   worker, between two bursts ─ next_timer() ─► not yet, or none

@@ -42,7 +42,7 @@ impl<F: NetworkFunction> Cx<F> {
     }
 
     /// Waits like [`Cx::sleep`] until [`NetworkFunction::generation`] changes, `nanoseconds` at
-    /// most. The change need not be what the caller waits for: it looks, and waits again.
+    /// most. The change need not be the one that the caller waits for: it looks, and waits again.
     ///
     /// `what` names the thing that is waited for, by a number of the function's own. Calls that
     /// wait for the same thing, with the packets behind them, share a bound; a packet beyond it is
@@ -57,8 +57,8 @@ impl<F: NetworkFunction> Cx<F> {
         }
     }
 
-    /// A token of this call's next wait: left with what will answer, it has this call go on, and no
-    /// other. It is dead as soon as the call asks for another, or is over.
+    /// A token of this call's next wait: left with the giver of the answer, it has this call go on,
+    /// and no other. It is dead as soon as the call asks for another, or is over.
     ///
     /// ```text
     /// let token = cx.token();
@@ -90,7 +90,7 @@ impl<F: NetworkFunction> Cx<F> {
         self.given(token, look_in(is_left)).await || !is_left
     }
 
-    /// Counts a call that found what its token should have told.
+    /// Counts a call that found a change that its token should have told.
     fn note_untold(&mut self) {
         if let Some(tokens) = &self.raw_mut().tokens {
             tokens.note_untold();
@@ -132,7 +132,7 @@ impl<F: NetworkFunction> Cx<F> {
         loop {
             let token = Ending(self.token());
             let is_left = asked.until(&token.0);
-            // It may have come before the token was left.
+            // The answer may have come before the token was left.
             if let Some(answer) = asked.state() {
                 return answer;
             }
@@ -146,9 +146,9 @@ impl<F: NetworkFunction> Cx<F> {
 
 /// Locks of variables.
 impl<F: NetworkFunction> Cx<F> {
-    /// Waits for a lock (`Variables::lock`), until `patience` is over. It is held until what this
-    /// answers is dropped, and by one call of all runtimes and members. Of the calls of a runtime
-    /// that wait for it, its grant gives the token of one.
+    /// Waits for a lock (`Variables::lock`), until `patience` is over. The lock is held until the
+    /// returned value is dropped, and by one call of all runtimes and members. Of the calls of a
+    /// runtime that wait for it, its grant gives the token of one.
     ///
     /// # Errors
     /// Another had it all the time, the store did not answer, or there is none.

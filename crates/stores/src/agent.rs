@@ -16,9 +16,9 @@
 //! then ever later up to [`RETRY_LAST`]. Their versions make the repetition harmless. The workers
 //! get no acknowledgement meanwhile, so they send nothing more, and their changes coalesce.
 //!
-//! *A store that has forgotten* what it acknowledged (it was started again without its data, or a
-//! replica took over) is found out by the next batch, and at rest within [`LOOK`]. The agent sets
-//! the partition's version there and tells the worker, which writes everything.
+//! *A store that has forgotten* changes that it acknowledged (it was started again without its
+//! data, or a replica took over) is found out by the next batch, and at rest within [`LOOK`]. The
+//! agent sets the partition's version there and tells the worker, which writes everything.
 //!
 //! *A later writer* of a partition fences this one: the agent tells the worker and drops its
 //! batches.
@@ -127,11 +127,12 @@ struct Shared {
 /// Something to be reported to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The store does not do what it is asked; it is tried again.
+    /// The store fails a call; the agent tries it again.
     Failing(Failure),
-    /// It does again, after so long.
+    /// The store works again, after so long.
     Again(Duration),
-    /// It has lost what it had acknowledged for this partition; everything is written again.
+    /// The store has lost changes that it had acknowledged for this partition; everything is
+    /// written again.
     Forgotten(PartitionName),
     /// Another instance has claimed the partition.
     Fenced(PartitionName),
@@ -243,7 +244,7 @@ impl Store {
     }
 
     /// Runs something with the driver, on the agent's thread, and waits for the answer. A failure
-    /// is tried again until patience is over: what runs must be harmless when it is repeated.
+    /// is tried again until patience is over: the call must be harmless when it is repeated.
     pub fn with<R: Send + 'static>(
         &self,
         work: impl FnMut(&mut dyn Driver) -> Result<R, Failure> + Send + 'static,

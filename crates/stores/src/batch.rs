@@ -65,7 +65,7 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// A batch that is kept beyond its buffer: for what hands batches on later, or once more.
+/// A batch that is kept beyond its buffer: for code that hands batches on later, or once more.
 #[derive(Clone, Debug)]
 pub struct KeptBatch {
     partition: PartitionName,

@@ -29,7 +29,7 @@ pub enum Outcome {
     Stored,
     /// A later writer has claimed the partition: nothing of this one is taken any more.
     Fenced,
-    /// The store lacks batches that it had acknowledged, or what it has contradicts itself. Nothing
+    /// The store lacks batches that it had acknowledged, or its content contradicts itself. Nothing
     /// was written.
     Forgotten,
 }
@@ -89,8 +89,8 @@ pub enum Swapped {
     Other(Option<Vec<u8>>),
 }
 
-/// When calls of a driver are over at the latest, one under way too: what its agent says when it is
-/// to end. Of a driver of two stores both hear it.
+/// When calls of a driver are over at the latest, one under way too: its agent's word when the
+/// agent is to end. Of a driver of two stores both hear it.
 #[derive(Clone, Debug, Default)]
 pub struct Ending(Vec<Arc<OnceLock<Instant>>>);
 

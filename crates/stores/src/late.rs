@@ -52,7 +52,7 @@ struct Watched {
 pub(crate) struct Watcher(Mutex<Vec<Watched>>);
 
 impl Watcher {
-    /// Watches a partition for as long as its worker has what this answers.
+    /// Watches a partition for as long as its worker has the returned value.
     pub fn watch(&self, name: &PartitionName) -> Arc<Oldest> {
         let oldest = Arc::new(Oldest::default());
         let mut all = self.0.lock().unwrap_or_else(|held| held.into_inner());
@@ -69,7 +69,7 @@ impl Watcher {
         let mut reports = Vec::new();
         let mut all = self.0.lock().unwrap_or_else(|held| held.into_inner());
         all.retain_mut(|watched| {
-            // First: what a worker says last is read.
+            // First: a worker's last word is read.
             let is_there = Arc::strong_count(&watched.oldest) > 1;
             let nanoseconds = |said: &AtomicU64| Duration::from_nanos(said.load(Ordering::Acquire));
             let (age, bound) = (

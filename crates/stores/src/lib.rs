@@ -1,8 +1,8 @@
 //! Variables of network functions, and the data stores that keep them (FlexState).
 //!
 //! A function names its variables and works with them as with collections of the standard library.
-//! Which store keeps them, how often it is told and what may be lost is configuration. The packet
-//! path works on a local copy and never waits for a store.
+//! Which store keeps them, how often it is told and how much may be lost is configuration. The
+//! packet path works on a local copy and never waits for a store.
 //!
 //! # Theory of operation
 //!
@@ -16,7 +16,7 @@
 //!                                                     └──────────────────────┘
 //! ```
 //!
-//! *Identity* ([`name`]). A **partition** is what one worker writes: the variables of one
+//! *Identity* ([`name`]). A **partition**, which one worker writes, has the variables of one
 //! function's instance on one runtime of one member (FlexState III-B). A variable's key is the
 //! partition, its kind and its name: `nat@edge1@0@Counter@mappings`. Partitions share nothing, so
 //! there is no lock and no message on the packet path. The whole function's view is a merge
@@ -44,9 +44,10 @@
 //!     batch (7, 44)   42 and 43 were acknowledged and are not there: forgotten; the worker writes everything again
 //! ```
 //!
-//! *Restart*. [`Partition::open`] claims the identity, which makes a new epoch and so ends what an
-//! earlier process still has under way. Opening a variable reads it. So a function finds its
-//! variables before its first packet; where the store does not answer, the function does not start.
+//! *Restart*. [`Partition::open`] claims the identity, which makes a new epoch and so ends the
+//! writes that an earlier process still has under way. Opening a variable reads it. So a function
+//! finds its variables before its first packet; where the store does not answer, the function does
+//! not start.
 //!
 //! # What is lost when
 //!

@@ -11,9 +11,9 @@
 //! lease. So a holder that died frees it after one lease of being watched, and a clock that is
 //! wrong does no harm.
 //!
-//! A holder that slept through its lease believes that it still holds it. So what the lock guards
-//! is written with the lock's token ([`Store::write_guarded`]), and a token that is less than the
-//! last one written is refused. Tokens only grow.
+//! A holder that slept through its lease believes that it still holds it. So the guarded value is
+//! written with the lock's token ([`Store::write_guarded`]), and a token that is less than the last
+//! one written is refused. Tokens only grow.
 //!
 //! All of this waits for the store. FlexState VI-B: locks are a last resort.
 
@@ -213,7 +213,7 @@ impl Lock {
         }
     }
 
-    /// Writes what the lock guards, unless a later token has written.
+    /// Writes the guarded value, unless a later token has written.
     pub fn put(&self, token: u64, value: &[u8]) -> Result<Result<(), Fenced>, OpenError> {
         let name = self.record.strip_prefix("lock/").unwrap_or_default();
         self.store.write_guarded(name, token, value)

@@ -1,7 +1,7 @@
 //! Merges: one view of a variable that each partition has a part of (FlexState VI-B).
 //!
 //! A merge reads the variable of each partition of the function that ever was, from the store, and
-//! folds what it read. So it counts what partitions that have ended left behind, needs no number of
+//! folds its elements. So it counts what partitions that have ended left behind, needs no number of
 //! cores or instances, and is as old as the changes that the store does not have yet. It is no
 //! snapshot: the partitions are read one after another.
 //!

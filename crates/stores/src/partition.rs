@@ -1,4 +1,5 @@
-//! A partition's way to its store: what a worker steps, and what opens variables.
+//! A partition's way to its store: the carrier that a worker steps, and the source that opens
+//! variables.
 //!
 //! `Carrier::step` belongs into the worker's loop. The carrier takes acknowledgements, and cuts a
 //! batch of waiting elements where a variable's interval is over and one of the [`BATCHES_MAX`]

@@ -19,14 +19,14 @@
 //! that was (epoch and number, for this heir). The store takes it whole or not at all, and not at
 //! all when another has claimed the partition since. So of two members that take the same timers,
 //! or of one and the owner that begins again, one has each timer. The other's commit is fenced, and
-//! it drops what it holds.
+//! it drops the timers that it holds.
 //!
 //! *Held.* Until the commit the heir's timers are armed at its worker and at the store, and are not
 //! due ([`variables::open::WorkerVariables::hold_timers`]): none fires that another may have.
 //!
-//! *A crash of the heir.* What it held is in its partition as any timer. The record says which
-//! those are and of which taking. Before any worker has that partition again, and before another
-//! takes timers from it, [`settle`] reads it:
+//! *A crash of the heir.* Timers that it held are in its partition as any timer. The record says
+//! which those are and of which taking. Before any worker has that partition again, and before
+//! another takes timers from it, [`settle`] reads it:
 //!
 //! | the heir dies | the old partition says | so |
 //! |---|---|---|
@@ -36,7 +36,7 @@
 //! | behind `finish` | this taking | no record: they are the heir's |
 //!
 //! `settle` first claims the old partition if its epoch is still the taking's: a commit that is
-//! still on its way is refused from then on, and what the partition says does not change.
+//! still on its way is refused from then on, and the partition's entries do not change.
 //!
 //! *Whose turn.* A lock in the store for each member ([`Estate`], named by cluster and member)
 //! keeps a member that begins and those that take from it apart. The member has the lock from
@@ -161,7 +161,7 @@ impl Taking {
                 return Ok(None);
             }
             let epoch = driver.claim(&partition, least_epoch())?;
-            // It may have begun to take some over itself since it was settled.
+            // The member may have begun to take some over itself since that was settled.
             if driver.record(&record_of(&partition))?.is_some() {
                 return Ok(None);
             }
@@ -404,11 +404,11 @@ pub struct Estate {
 
 /// How far a member has come.
 enum Beginning {
-    /// It has claimed nothing.
+    /// The member has claimed nothing.
     Before,
-    /// It has claimed partitions, and no view has it.
+    /// The member has claimed partitions, and no view has it.
     Begun(Box<Lock>),
-    /// A view has it.
+    /// A view has the member.
     Arrived,
 }
 
@@ -559,8 +559,8 @@ impl Estate {
         })
     }
 
-    /// A runtime of this process holds no timers: what a taking for it has left in the store, where
-    /// the store did not answer, is over.
+    /// A runtime of this process holds no timers: an entry that a taking for it has left in the
+    /// store, where the store did not answer, is over.
     pub fn forget(&self, heir: &PartitionName) -> Result<(), OpenError> {
         let record = record_of(heir);
         match self.store.record(&record)? {

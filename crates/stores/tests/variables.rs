@@ -287,8 +287,8 @@ fn settle(worker: &mut variables::open::WorkerVariables, at: u64) {
     assert!(worker.finish(PATIENCE));
 }
 
-/// Merged views of two runtimes, on demand: each has what both counted, and what a runtime left
-/// that has ended.
+/// Merged views of two runtimes, on demand: each has the counts of both, and the counts of a
+/// runtime that has ended.
 #[test]
 fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     use flowkeep_stores::{Defaults, Stores};
@@ -535,7 +535,7 @@ fn put(held: &variables::locks::Held, value: &[u8]) -> Result<(), variables::Not
 }
 
 /// Counts in the value of a lock, as runtimes on threads of their own: no count is lost. A holder
-/// that dies with the lock frees it by its lease, and what it still writes is refused.
+/// that dies with the lock frees it by its lease, and its later writes are refused.
 #[test]
 fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
     let memory = Memory::default();
@@ -562,7 +562,7 @@ fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
             });
         }
     });
-    // A machine that pauses for as long ends what it should not.
+    // A machine that pauses for as long ends leases that it should not.
     let lease = Duration::from_secs(3);
     // As another process that dies with it: its agent ends, and nothing is freed.
     let (other, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
@@ -583,7 +583,7 @@ fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
         (None, Err(variables::NotHeld::Lost))
     );
     put(&held, &[16]).unwrap();
-    // It is renewed for as long as it is held.
+    // The lease is renewed for as long as the lock is held.
     std::thread::sleep(2 * lease);
     put(&held, &[17]).unwrap();
     let late = store.write_guarded("f@l", 1, &[99]).unwrap();
@@ -618,7 +618,7 @@ fn a_removed_runtimes_lock_is_void_at_once() {
     let mut variables = keeper.begin("f", 0);
     let lock = variables.lock("l", long).unwrap();
     let wait = lock.wait().unwrap();
-    // It is in no view yet.
+    // The runtime is in no view yet.
     assert!(wait.take().is_none());
     std::thread::sleep(Duration::from_millis(200));
     assert!(wait.take().is_none());
@@ -641,7 +641,7 @@ fn a_removed_runtimes_lock_is_void_at_once() {
     let held = has_lock(&wait);
     assert!(held.token() > removed.token());
     put(&held, &[1]).unwrap();
-    // It does not know of the view, and its lease is long: its token tells.
+    // The removed holder does not know of the view, and its lease is long: its token tells.
     assert!(removed.token().is_some());
     assert_eq!(put(&removed, &[2]), Err(variables::NotHeld::Lost));
 }

@@ -6,7 +6,7 @@
 //! segments: the first segment from inside begins at 1000, from outside at 5000, and each further
 //! one follows on; an acknowledgement covers all that came the other way.
 //!
-//! Invariant: numbers that the script gives itself are used as they are, and what follows counts
+//! Invariant: numbers that the script gives itself are used as they are, and later segments count
 //! from them.
 
 use crate::step::{Described, Ends, Transport};

@@ -15,7 +15,7 @@ use wire::tcp::flags;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Does what the first byte of the payload says, or forwards.
+/// Obeys the first byte of the payload, or forwards.
 struct Puppet {
     mapped: Option<Endpoint>,
 }
@@ -529,7 +529,7 @@ fn a_function_that_sleeps_for_no_time_is_found() {
     assert!(words.contains("does not come to rest"), "{words}");
 }
 
-/// Counts what outside hosts send, and drops it; a count is kept for a minute.
+/// Counts packets of outside hosts, and drops them; a count is kept for a minute.
 pub(crate) struct Tally;
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -563,7 +563,7 @@ impl NetworkFunction for Tally {
     }
 }
 
-/// The same without a time: what it has counted of a host goes with the host's last flow.
+/// The same without a time: its count of a host goes with the host's last flow.
 struct Forgetful;
 
 #[network_function]

@@ -5,7 +5,7 @@
 //! packet's time of reception, which is the packet's name in a script. It looks like the function
 //! it wraps: same name, counters, reasons and states.
 //!
-//! Not here: holding the notes against what the runtime did (`play`).
+//! Not here: holding the notes against the runtime's work (`play`).
 
 use crate::life::{Life, group_of};
 use crate::moving;

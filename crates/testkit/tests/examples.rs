@@ -1,5 +1,5 @@
-//! The functions in `examples/functions`: what they do, that it goes along when flows move and
-//! runtimes fail, and that they are short.
+//! The functions in `examples/functions`: their behaviour, that their state goes along when flows
+//! move and runtimes fail, and that they are short.
 
 #[path = "../../../examples/functions/port_knocking.rs"]
 mod port_knocking;
@@ -87,7 +87,8 @@ fn knocks_in_another_order_or_too_late_open_nothing() {
     let script = [at(7000), at(8000), seconds(60), at(9000), at(22)];
     let out = testkit::run::<PortKnocking>(NoConfig {}, script);
     out.assert_fates([knock, knock, no, no]);
-    // They are not the last of a flow: no flow of this host is there but that of the knock at hand.
+    // The knocks are not the last packets of a flow: no flow of this host is there but that of the
+    // knock at hand.
     let script = [
         at(7000),
         seconds(9),

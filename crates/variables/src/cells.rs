@@ -247,7 +247,7 @@ impl<K: Key, V: Stored> Cells<K, V> {
         }
     }
 
-    /// The store has lost what it had, or some of it: all of it is to be written again.
+    /// The store has lost its elements, or some of them: all of it is to be written again.
     pub fn spoil(&mut self, progress: &Progress) {
         // Changes that the store has lost have waited since they were sent.
         self.clear = Some(progress.sent_since().unwrap_or(progress.now()));
@@ -295,7 +295,7 @@ impl<K: Key, V: Stored> Cells<K, V> {
                 if !into.is_empty() {
                     return (slot.number.saturating_sub(1), oldest);
                 }
-                // It was measured when it was set, and encodes otherwise now.
+                // The element was measured when it was set, and encodes otherwise now.
                 self.unwritable += 1;
             }
             slot.known = true;

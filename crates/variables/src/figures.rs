@@ -74,7 +74,7 @@ pub struct Figures {
     pub changes: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Times that the store had lost what it had acknowledged, and everything was written again.
+    /// Times that the store had lost acknowledged changes, and everything was written again.
     pub rewritten: u64,
     /// Elements that encoded into more bytes than when they were set, and are not at the store.
     pub unwritable: u64,

@@ -31,7 +31,7 @@ use core::cell::Cell;
 #[derive(Clone)]
 pub struct List<T>(Table<i64, T>);
 
-/// The front's place: what all handles of a list share besides the elements.
+/// The front's place: the part that all handles of a list share besides the elements.
 struct Front(Cell<i64>);
 
 impl<T: Stored> List<T> {
@@ -153,8 +153,8 @@ impl<T: Stored> List<T> {
         before.ok_or(Refusal::Position)
     }
 
-    /// Changes the element at a position; answers what `update` does. An element that has become
-    /// too long is refused, and is as it was. Clones it.
+    /// Changes the element at a position; answers the result of `update`. An element that has
+    /// become too long is refused, and is as it was. Clones it.
     pub fn update<R>(&self, position: usize, update: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
         let mut element = self.get(position).ok_or(Refusal::Position)?;
         let answer = update(&mut element);

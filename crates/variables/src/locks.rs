@@ -64,11 +64,11 @@ pub trait Locking: Send {
     fn is_there(&self) -> bool;
     /// The number of the last wish; odd: the lock is wanted.
     fn wish(&self) -> u32;
-    /// It is held for this wish, until a time of the thread's clock.
+    /// The lock is held for this wish, until a time of the thread's clock.
     fn hold(&mut self, wish: u32, token: u64, until_ns: u64, value: Vec<u8>);
     /// The lease is longer.
     fn renew(&mut self, until_ns: u64);
-    /// It is not held any more for this wish, and not again.
+    /// The lock is not held any more for this wish, and not again.
     fn lose(&mut self, wish: u32);
     /// The value to be written, and its token.
     fn to_put(&mut self) -> Option<(u64, Vec<u8>)>;
@@ -125,7 +125,7 @@ impl Inside {
         }
     }
 
-    /// Takes what the thread has granted for the wish of now.
+    /// Takes the thread's grant for the current wish.
     fn look(&self) {
         let wish = self.shared.wish.load(Ordering::Acquire);
         if let (Some(mut there), Ok(mut mine)) = (self.shared.grant.try_lock(), self.grant.try_borrow_mut())

@@ -41,7 +41,7 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.0.insert(key, value)
     }
 
-    /// Sets the key's value to what `update` makes of it.
+    /// Sets the key's value to the result of `update`.
     pub fn update(&self, key: &K, update: impl FnOnce(Option<V>) -> V) -> Result<(), Refusal> {
         self.insert(key, update(self.get(key))).map(drop)
     }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A merge is made on a cycle, and when a function asks. A view is as of the moment its merge
-//! began, less what the store had not been told of by then: its age says the former. It counts
-//! what instances left that have ended, since the store has their partitions.
+//! began, less changes that the store had not been told of by then: its age says the former. It has
+//! the counts of instances that have ended, since the store has their partitions.
 //!
 //! Invariants: the worker takes views and gives them back without waiting or freeing memory, since
 //! the thread empties the exchange before each view. A question is answered by a merge that began
@@ -428,7 +428,7 @@ mod tests {
             (merged.get(), merged.age()),
             (Some(3), Some(Duration::from_nanos(40)))
         );
-        // It began before the question.
+        // The merge began before the question.
         let before = merging.asked();
         let asked = merged.ask();
         merging.begin();

@@ -1,4 +1,4 @@
-//! Opening variables: what a function is handed, and what a worker has of all its functions.
+//! Opening variables: the handles of a function, and the partitions of a worker.
 //!
 //! # Theory of operation
 //!
@@ -14,16 +14,16 @@
 //! ```
 //!
 //! A partition belongs to its worker, not to one generation of its function: so a new instance
-//! claims nothing, and fences nothing. What it opens that was not open before is loaded where the
-//! instance is made, away from the worker.
+//! claims nothing, and fences nothing. Variables that it opens and that were not open before are
+//! loaded where the instance is made, away from the worker.
 //!
 //! A handle has no copy while its instance is prepared ([`crate::Refusal::Early`]); it has one when
 //! `take_over` is called.
 //!
 //! Invariants: a variable has one number for the partition's life
-//! (`a_changed_function_goes_on_with_its_variables`); what is adopted is what handles of both
-//! generations see; reference counts are touched by one thread at a time, since handles and
-//! partition move together.
+//! (`a_changed_function_goes_on_with_its_variables`); handles of both generations see the adopted
+//! variables; reference counts are touched by one thread at a time, since handles and partition
+//! move together.
 
 use crate::cells::{Cells, Key, Stored};
 use crate::figures::Figures;
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// The function has it already.
     #[error("{0} is opened twice; open it once, or give one of the two another name")]
     Twice(String),
-    /// What the store has, or what the instance before had, is something else.
+    /// The variable has another type at the store, or had one at the instance before.
     #[error("{0} at the store is no {1}; give the variable another name, or remove it there")]
     Other(String, &'static str),
     /// The store has more.
@@ -84,20 +84,20 @@ pub trait Carrier: Send {
     /// Steps until the store has every change, or `patience` is over; answers whether it has. For
     /// the end of a worker.
     fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool;
-    /// What became of the changes so far.
+    /// The fate of the changes so far.
     fn figures(&self) -> Figures;
     /// When a step has something to do, by the clock of the steps.
     fn next_at(&self, shelf: &Shelf) -> Option<u64>;
 }
 
-/// Reads what a store has of a partition: away from the worker.
+/// Reads a store's content of a partition: away from the worker.
 pub trait Loader: Send + Sync {
-    /// All elements of a variable, which has this number from now on. Of one that is not kept there
-    /// is nothing to be read.
+    /// All elements of a variable, which has this number from now on. Of a variable that is not
+    /// kept there is nothing to be read.
     fn load(&self, number: u32, kind: Kind, name: &str, is_kept: bool) -> Result<Vec<Element>, OpenError>;
-    /// What a variable has that leaves it to the configuration.
+    /// The consistency of a variable that leaves it to the configuration.
     fn consistency(&self) -> Consistency;
-    /// What the configuration says of the variables of this name, if it says something of them.
+    /// The configuration's setting for the variables of this name, if it has one.
     fn said(&self, name: &str) -> Option<Said> {
         let _ = name;
         None
@@ -339,7 +339,7 @@ pub struct Variables {
     follows: Option<Bindings>,
     /// Whether it is for an instance that replaces another.
     is_following: bool,
-    /// Numbers of what this instance has opened.
+    /// Numbers of the variables that this instance has opened.
     opened: Vec<u32>,
     /// The variables that are written through.
     through: Vec<Rc<dyn Kept>>,
@@ -558,7 +558,7 @@ pub struct WorkerVariables {
 }
 
 impl WorkerVariables {
-    /// Takes what a function's instance has opened.
+    /// Takes the variables that a function's instance has opened.
     pub fn take(&mut self, function: usize, variables: Variables) {
         let (keeper, key) = (
             variables.keeper.clone(),
@@ -632,8 +632,8 @@ impl WorkerVariables {
         self.parts.is_empty()
     }
 
-    /// A step of the worker's loop begins: what changes from here on is dated now, however long ago
-    /// the last step was.
+    /// A step of the worker's loop begins: changes from here on are dated now, however long ago the
+    /// last step was.
     #[inline]
     pub fn begin(&mut self, now: u64) {
         if self.is_carried {

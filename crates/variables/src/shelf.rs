@@ -1,4 +1,4 @@
-//! A function's variables on one worker, whatever their types: what a carrier takes changes from.
+//! A function's variables on one worker, whatever their types: a carrier's source of changes.
 //!
 //! Nothing here waits, locks or allocates.
 
@@ -82,8 +82,8 @@ impl Consistency {
         }
     }
 
-    /// The same, or what the configuration says of this variable, which is stronger than what its
-    /// function says; `configured` is what it says of the whole function.
+    /// The same, or the configuration's setting for this variable, which is stronger than its
+    /// function's; `configured` is its setting for the whole function.
     pub fn told(self, said: Option<Said>, configured: Consistency) -> Consistency {
         let usual = match (self, said) {
             // It is in no store by its function's choice, which the configuration takes back.
@@ -187,7 +187,7 @@ pub(crate) struct Inner<K, V> {
 }
 
 impl<K: Key, V: Stored> Inner<K, V> {
-    /// With what the store has. `consistency` is a resolved one.
+    /// With the store's elements. `consistency` is a resolved one.
     pub fn new(shelf: &Shelf, number: u32, cells: Cells<K, V>, consistency: Consistency) -> Rc<Self> {
         Rc::new(Inner {
             cells: RefCell::new(cells),
@@ -291,7 +291,7 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
     }
 
     fn ship(&self, now: u64, sequence: u64, into: &mut Buffer) -> Option<u64> {
-        // It is being iterated over: not from within a step.
+        // Its elements are being iterated over: not from within a step.
         let mut cells = self.cells.try_borrow_mut().ok()?;
         let used = into.changes();
         let (number, since) = cells.ship(self.number, into, &self.progress);
@@ -475,7 +475,7 @@ impl Shelf {
         self.core.now.get()
     }
 
-    /// It is this time now.
+    /// Sets the time of now.
     pub fn set_now(&self, now: u64) {
         self.core.now.set(now);
     }
@@ -512,9 +512,9 @@ impl Shelf {
     /// Writes due changes into a batch, beginning with the variable whose `turn` it is. Answers how
     /// long the last one's changes were collected.
     ///
-    /// Variables that have one interval are written together, when it is over for one of them: what
-    /// a function changes of them between two steps is in one batch, if it fits. A process that is
-    /// killed between two batches would have a timer's effect without its removal.
+    /// Variables that have one interval are written together, when it is over for one of them: a
+    /// function's changes of them between two steps are in one batch, if they fit. A process that
+    /// is killed between two batches would have a timer's effect without its removal.
     pub fn fill(&self, turn: usize, now: u64, sequence: u64, buffer: &mut Buffer) -> Option<u64> {
         let count = self.variables.len();
         let mut interval = None;
@@ -570,7 +570,7 @@ impl Shelf {
         }
     }
 
-    /// The store has lost what it had: everything is to be written again.
+    /// The store has lost its content: everything is to be written again.
     pub fn spoil(&self) {
         self.all().for_each(|variable| variable.spoil());
     }
@@ -601,7 +601,7 @@ impl Shelf {
         all.filter(|consistency| *consistency != Consistency::Local)
     }
 
-    /// Adds what only the variables know.
+    /// Adds figures that only the variables know.
     pub fn complete(&self, figures: Figures) -> Figures {
         let now = self.now();
         let since = |times: &mut dyn Iterator<Item = u64>| times.min().map_or(0, |at| now.saturating_sub(at));

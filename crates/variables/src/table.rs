@@ -180,8 +180,8 @@ impl<K: Key, V: Stored> Table<K, V> {
             .flatten()
     }
 
-    /// Removes what `keep` refuses, one element a pass: for the control side and small tables, not
-    /// per packet.
+    /// Removes elements that `keep` refuses, one element a pass: for the control side and small
+    /// tables, not per packet.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<(), Refusal> {
         let gone: Option<Vec<K>> = self.read(|cells| {
             let refused = cells.iter().filter(|(key, value)| !keep(key, value));

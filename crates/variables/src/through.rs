@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A mark is the number of a variable's last change. All calls of a worker are of one thread, so
-//! what changes between two marks around a step of a call is that call's.
+//! changes between two marks around a step of a call are that call's.
 //!
 //! Not here: the wait (`runtime::stage`), tickets ([`crate::ticket`]).
 //!

@@ -1,11 +1,11 @@
 //! Timers that outlast the process that armed them.
 //!
-//! A timer is a key, a time by the wall clock (milliseconds since 1970), and what to remember. It
-//! is stored like an element of a map; the instance that opens the variable next has all that had
-//! not fired, and they fire there, late ones at once.
+//! A timer is a key, a time by the wall clock (milliseconds since 1970), and a value. It is stored
+//! like an element of a map; the instance that opens the variable next has all that had not fired,
+//! and they fire there, late ones at once.
 //!
-//! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and what the
-//! function changes before its next step go to the store in one batch, if they fit into one. So
+//! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and the
+//! function's changes before its next step go to the store in one batch, if they fit into one. So
 //! either the store has the effects and not the timer, or the timer and not the effects; a
 //! successor then fires it again, on variables that have seen nothing of it. An effect outside of
 //! the variables (a packet that was sent) can happen twice.

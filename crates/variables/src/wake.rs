@@ -1,4 +1,4 @@
-//! Tokens: how one call that waits is told that what it waits for has come.
+//! Tokens: how one call that waits is told that its answer has come.
 //!
 //! # Theory of operation
 //!
@@ -13,8 +13,8 @@
 //! a number, and numbers of a place only grow. So a token of a call that is over does nothing,
 //! however late it is given. Each thread may give a token; only the worker makes and takes them.
 //!
-//! Two kinds of lists keep tokens: [`Waiters`], in order, for what the worker's own thread answers;
-//! [`Bell`] for what another thread answers.
+//! Two kinds of lists keep tokens: [`Waiters`], in order, for answers of the worker's own thread;
+//! [`Bell`] for answers of another thread.
 //!
 //! Invariants: giving neither waits, locks nor allocates; a token that was given is taken once
 //! (`a_token_is_taken_once_and_a_dead_one_never`); a list has no token of a call that has left it
@@ -54,7 +54,7 @@ pub struct Tokens {
     /// A bit for each place of which a token was given.
     marks: Box<[AtomicU64]>,
     is_marked: AtomicBool,
-    /// Calls that found by a look what no token told.
+    /// Calls that found by a look an answer that no token told.
     untold: AtomicU64,
 }
 
@@ -102,7 +102,7 @@ impl Tokens {
         self.is_marked.load(Ordering::Acquire)
     }
 
-    /// A call found by a look what no token told.
+    /// A call found by a look an answer that no token told.
     pub fn note_untold(&self) {
         self.untold.fetch_add(1, Ordering::Relaxed);
     }
@@ -187,7 +187,7 @@ impl Token {
             .is_some_and(|(_, at)| at.number.load(Ordering::Acquire) == self.number)
     }
 
-    /// It is dead from now on: for its call, which waits no more.
+    /// The token is dead from now on: for its call, which waits no more.
     pub fn end(&self) {
         if self.is_live()
             && let Some((_, at)) = self.at()
@@ -309,7 +309,7 @@ impl Waiters {
     }
 }
 
-/// Calls of one worker that wait for what another thread answers.
+/// Calls of one worker that wait for another thread's answer.
 pub(crate) struct Bell {
     /// Held for as long as a few tokens are looked at. The worker only tries.
     waiters: Mutex<Vec<(u32, Token)>>,

@@ -5,8 +5,8 @@
 //!   IPv6   header │ extensions │ fragment │ data  they are in the fragment header, data begins behind that
 //! ```
 //!
-//! Lengths are the IP header's, not the capture's: of a capture that was cut short they say what
-//! the wire carried.
+//! Lengths are the IP header's, not the capture's: of a capture that was cut short they describe
+//! the frame on the wire.
 //!
 //! Not here: following or joining fragments (`runtime::fragments`).
 //!

@@ -140,8 +140,8 @@ fn heap_layout(length: usize) -> Option<Layout> {
 }
 
 unsafe fn release_heap(start: NonNull<u8>, length: usize) {
-    // SAFETY: called once by `Drop`, with what `Region::heap` allocated: the pointer before it is
-    // the one given then, and the layout the same.
+    // SAFETY: called once by `Drop`, with the memory that `Region::heap` allocated: the pointer
+    // before it is the one given then, and the layout the same.
     unsafe {
         let given = start.cast::<NonNull<u8>>().sub(1).read();
         dealloc(given.as_ptr(), heap_layout(length).unwrap_unchecked());

@@ -264,7 +264,7 @@ impl Packet {
         self.notes.kind
     }
 
-    /// Says what the buffer carries.
+    /// Sets the kind of the buffer's content.
     #[inline]
     pub fn set_kind(&mut self, kind: Kind) {
         self.notes.kind = kind;

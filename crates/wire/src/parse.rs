@@ -240,7 +240,7 @@ fn options(mut rest: &[u8], found: &mut Layers) {
     }
 }
 
-/// Notes a fragment of `length` bytes at `offset`. Refuses what attacks reassembly: a second
+/// Notes a fragment of `length` bytes at `offset`. Refuses packets that attack reassembly: a second
 /// fragmentation, an end behind the longest packet, and a TCP header continued at its ninth byte,
 /// over flags already judged (RFC 1858 3.2).
 #[cold]

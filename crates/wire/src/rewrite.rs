@@ -396,8 +396,8 @@ fn write_other(
     }
 }
 
-/// A CRC is linear: what the change of ports does to it is the difference of the CRCs before and
-/// after. Of a message that is not all there, only the port can be written.
+/// A CRC is linear: the effect of the change of ports on it is the difference of the CRCs before
+/// and after. Of a message that is not all there, only the port can be written.
 fn write_sctp(body: &mut [u8], at: usize, new: u16, whole: bool) {
     let before = whole.then(|| sctp_crc(body));
     put(body, at, new);

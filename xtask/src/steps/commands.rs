@@ -634,8 +634,7 @@ pub const SEEDS: Step = Step {
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
 };
 
-/// A fuzzer; what it finds to be new it adds to the corpus, what breaks something to
-/// `fuzz/artifacts`.
+/// A fuzzer; it adds new inputs to the corpus, and inputs that break something to `fuzz/artifacts`.
 macro_rules! fuzz {
     ($name:literal $(, $word:literal)*) => {
         Step {
@@ -677,7 +676,7 @@ pub fn fuzzers(scale: &Scale) -> [Step; 10] {
         fuzz!("messages"),
         fuzz!("channel"),
         fuzz!("peer"),
-        // As long as what workers say in twenty moves.
+        // As long as the workers' messages in twenty moves.
         fuzz!("words", "-max_len=65536"),
         fuzz!("objects", "-max_len=16384"),
         fuzz!("capture"),
@@ -688,7 +687,7 @@ pub fn fuzzers(scale: &Scale) -> [Step; 10] {
         fuzzer
             .more
             .push(format!("-max_total_time={}", scale.fuzz_seconds));
-        // It looks at the time after it has read its corpus, and after each input.
+        // The fuzzer looks at the time after it has read its corpus, and after each input.
         fuzzer.minutes_max = scale.fuzz_seconds / 60 + 20;
     }
     all

@@ -1,9 +1,9 @@
 //! A command with a limit: when it takes longer, it and all it has started are ended.
 //!
-//! They share the terminal's group of processes with us, so that Ctrl-C ends all. So the processes
-//! to end are read from `/proc`: the child, its children, and so on, all read before the first of
-//! them ends and its children have another parent. The processes are not asked (SIGKILL): a process
-//! that hangs does not listen, and a test's process has nothing to say at its end.
+//! The processes share the terminal's group with us, so that Ctrl-C ends all. So the processes to
+//! end are read from `/proc`: the child, its children, and so on, all read before the first of them
+//! ends and its children have another parent. The processes are not asked (SIGKILL): a process that
+//! hangs does not listen, and a test's process has nothing to say at its end.
 //!
 //! Not here: a process that was given up by its parent before the limit; nothing in the steps does
 //! that.
@@ -13,7 +13,7 @@ use std::io;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process, with what tells it from a later one of its number.
+/// A process, with the time that tells it from a later one of its number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Process {
     number: u32,

@@ -52,7 +52,7 @@ impl Progress {
         }
     }
 
-    /// Tells what the log has more than at the last call.
+    /// Tells the log's lines since the last call.
     pub fn tell(&mut self) {
         let Some(log) = &mut self.log else { return };
         if self.looked.elapsed() < EVERY {

@@ -18,7 +18,7 @@
 //!
 //! Invariant: memory of a slot is read only between its status being seen ours and its release.
 //!
-//! Not here: what a frame means.
+//! Not here: a frame's meaning.
 
 use crate::interface::Interface;
 use crate::interface::offload::{FrameHeader, HEADER_LENGTH};
@@ -141,7 +141,7 @@ impl Ring {
     /// The next frame, if one is there. It stays until [`Ring::release`].
     #[inline]
     pub fn front(&self) -> Option<Received<'_>> {
-        // Acquire: what the kernel wrote before the status is seen behind it.
+        // Acquire: the kernel's writes before the status are seen behind it.
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;

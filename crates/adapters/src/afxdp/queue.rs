@@ -29,7 +29,7 @@ struct Queue<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     length: u32,
-    // Last: what the pointers lead into.
+    // Last: the memory that the pointers lead into.
     _shared: Shared,
 }
 

@@ -70,7 +70,7 @@ pub(super) struct XdpSocket {
     // Behind the queues: their mappings go first.
     fd: OwnedFd,
     memory: PoolMemory,
-    /// Buffers that are kept ready for what will be received.
+    /// Buffers that are kept ready for reception.
     reserved: usize,
     /// The most of them.
     reserved_max: usize,
@@ -211,7 +211,7 @@ impl XdpSocket {
         self.zero_copy
     }
 
-    /// Buffers that are kept ready for what will be received.
+    /// Buffers that are kept ready for reception.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
@@ -351,7 +351,7 @@ impl XdpSocket {
             }
             counters.sent_packets += 1;
             counters.sent_bytes += length as u64;
-            // It is the kernel's from here on, by its distance.
+            // The packet is the kernel's from here on, by its distance.
             let _ = packet.into_raw();
             if let Some(transmit) = &mut self.transmit {
                 transmit.push(libc::xdp_desc {

@@ -85,7 +85,7 @@ struct Flow {
     bytes: bool,
     /// Packets that the end takes: FIN, and ACK if there is one left for it.
     closing: u8,
-    /// It began with the run.
+    /// The flow began with the run.
     first: bool,
 }
 

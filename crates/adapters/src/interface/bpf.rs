@@ -4,7 +4,7 @@
 //! last reference away and with it the map, the program, and the program's place on an interface.
 //! So nothing needs to be cleaned up, and nothing can be left behind by a process that was killed.
 //!
-//! Not here: what the programs do ([`super::filter`]).
+//! Not here: the programs' work ([`super::filter`]).
 
 use super::assembler::Instruction;
 use std::io;
@@ -55,7 +55,7 @@ const PROGRAM_LOAD: libc::c_long = 5;
 const PROGRAM_TEST: libc::c_long = 10;
 const LINK_CREATE: libc::c_long = 28;
 
-/// The beginning of `union bpf_attr`, for each command; what lies behind it is zero.
+/// The beginning of `union bpf_attr`, for each command; bytes behind it are zero.
 trait Attributes {}
 
 #[repr(C)]

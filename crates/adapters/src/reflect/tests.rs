@@ -547,7 +547,7 @@ proptest! {
         if let Some(mut back) = burst.pop() {
             let parsed = wire::parse(&mut back);
             prop_assert!(parsed.is_ok(), "{parsed:?}");
-            // An answer belongs to the flow of what it answers, the other way.
+            // An answer belongs to the flow of its packet, the other way.
             let (there, way) = key.unwrap();
             let (here, way_back) = FlowKey::of(&back).unwrap();
             prop_assert_eq!(here, there);

@@ -74,7 +74,7 @@ struct Hello {
 /// Why a hello is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NotMet {
-    /// It is no hello to this end.
+    /// The message is no hello to this end.
     Wrong(&'static str),
     /// In these bits of what both must have alike it has something else.
     Differs(Box<[u64; AGREED]>),
@@ -290,7 +290,7 @@ impl Meeting {
             Err(NotHeard::NotMet(NotMet::Differs(differs))) => {
                 self.differs = *differs;
                 // The end that listens answers with its own hello: the peer has sent its hello and
-                // waits. It hears the next peer at once, which may be another process.
+                // waits. This end hears the next peer at once, which may be another process.
                 match &self.listener {
                     Some(_) => {
                         let _ = send(

@@ -207,7 +207,7 @@ pub struct ShmLink {
     /// When it was last looked whether the other end is there, and when something last came.
     looked_at: u64,
     came_at: u64,
-    /// How far the other end was in what it has not taken, and since when.
+    /// The other end's count, while it has records to take, and since when.
     stalled: Option<(u64, u64)>,
     /// When the other end's process was last asked for, though it has taken all.
     asked_at: u64,

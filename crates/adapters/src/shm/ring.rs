@@ -61,7 +61,7 @@ pub(super) const FRONT: usize = 512;
 const _: () = assert!(size_of::<Control>() <= FRONT);
 /// Records begin at multiples of it.
 const ALIGN: usize = 16;
-/// Before what a record says.
+/// Bytes before a record's content.
 const PREFIX: usize = 8;
 /// In the place of a length: nothing more comes before the ring's end.
 const SKIP: u32 = u32::MAX;
@@ -134,8 +134,8 @@ impl Writer {
     ///
     /// # Safety
     /// `length` bytes from `start` can be read and written for as long as the end lives; they are
-    /// zero, but for what the other end has written. Of this process, only this end and one
-    /// [`Reader`] use them. Aligned to 128.
+    /// zero, but for the other end's writes. Of this process, only this end and one [`Reader`] use
+    /// them. Aligned to 128.
     pub unsafe fn new(start: NonNull<u8>, length: usize) -> Writer {
         Writer {
             // SAFETY: the caller's promise.
@@ -347,7 +347,7 @@ impl Reader {
         (prefix as u32, (prefix >> 32) as u32)
     }
 
-    /// Copies what the record that is the next says, from `at` on.
+    /// Copies the next record's content, from `at` on.
     ///
     /// # Panics
     /// If it does not say so much.

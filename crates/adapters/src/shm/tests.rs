@@ -240,7 +240,7 @@ fn what_was_said_before_the_end_is_heard_and_then_there_is_no_peer() {
             assert!(b.say(number));
         }
         drop(b);
-        // `a` has not looked yet: what it says now is lost with the session.
+        // `a` has not looked yet: its messages from now on are lost with the session.
         assert!(a.say(0));
         std::thread::sleep(Duration::from_millis(5));
         while a.link.session() != 0 {
@@ -417,7 +417,7 @@ fn an_end_is_there_once_and_in_a_directory_of_ones_own() {
         (a.link.session(), b.link.session(), second.link.session()),
         (1, 1, 0)
     );
-    // It has its turn.
+    // The second process has its turn.
     drop(b);
     meet(&mut a, &mut second);
     drop((a, second));
@@ -746,7 +746,7 @@ fn survive(near: u16) {
         child.wait().unwrap();
         let heard = survivor.heard_in_all;
         let began = Instant::now();
-        // It may have been killed between its hello and the first look.
+        // The child may have been killed between its hello and the first look.
         let mut quiet = 0;
         while quiet < 4 {
             survivor.step(9);

@@ -190,7 +190,7 @@ impl Drop for Place {
     }
 }
 
-/// Runs as the other process, if that is what this one was started for.
+/// Runs as the other process, if this process was started as that.
 pub fn serve() -> bool {
     let Ok(words) = std::env::var(PEER) else {
         return false;
@@ -228,7 +228,7 @@ pub fn serve() -> bool {
             }
         }
     }
-    // It is killed when all is heard.
+    // The process is killed when all is heard.
     while end.link.session() != 0 {
         let now = end.now();
         end.receive(now, |_| {});

@@ -381,8 +381,8 @@ impl Desk {
         }
     }
 
-    /// For the worker: whether what a call waits for ([`crate::cx::RawCx::waits_for`]) is an answer
-    /// that is here.
+    /// For the worker: whether a call waits ([`crate::cx::RawCx::waits_for`]) for an answer that is
+    /// here.
     pub fn is_answered(&self, token: u64) -> bool {
         let Ok(mut inner) = self.0.try_borrow_mut() else {
             return false;

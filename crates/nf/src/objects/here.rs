@@ -1,8 +1,8 @@
 //! Objects of a kind that are at one runtime, one after the other (S6 5.1, iterators).
 //!
-//! An object has one holder. So what all runtimes list, taken together, is the whole collection:
-//! a function lists its objects as rows of a table ([`NetworkFunction::object_rows`]), and the
-//! tables of all runtimes are one ([`crate::table`]).
+//! An object has one holder. So the lists of all runtimes, taken together, are the whole
+//! collection: a function lists its objects as rows of a table ([`NetworkFunction::object_rows`]),
+//! and the tables of all runtimes are one ([`crate::table`]).
 //!
 //! Invariant: a look changes nothing, neither an object nor when it ends by time.
 //!

@@ -5,8 +5,8 @@
 //! A function says what an object is ([`SharedObject`]: plain data, a call, an answer), and opens a
 //! kind of them when its instance is made ([`crate::NetworkFunction::with_objects`]). An object has
 //! a key of the function's own; it begins as the default with the first call, and has one place in
-//! the cluster, to which calls go. So each call sees what all earlier ones did, wherever they were
-//! made.
+//! the cluster, to which calls go. So each call sees the changes of all earlier ones, wherever they
+//! were made.
 //!
 //! ```text
 //!   process ─ update(key, call) ─► Desk ─► runtime ─► holder: apply ─► copies ─┐
@@ -33,8 +33,8 @@
 //! Invariants: a token is answered once, to the call that has it (`answers_go_to_their_calls`); a
 //! full desk refuses, and allocates nothing.
 //!
-//! Not here: where an object is and how it survives (`protocols::objects`), and what takes calls
-//! off the desk (`runtime::objects`).
+//! Not here: where an object is and how it survives (`protocols::objects`), and the worker that
+//! takes calls off the desk (`runtime::objects`).
 
 mod deltas;
 mod desk;

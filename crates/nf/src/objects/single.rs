@@ -145,7 +145,7 @@ impl<'s, T: SingleWriter> Held<'s, T> {
         }
     }
 
-    /// Gives the object to the next call, and waits until what this one has changed survives the
+    /// Gives the object to the next call, and waits until the changes of this one survive the
     /// failure of a runtime: a packet that leaves behind it depends on nothing that one failure
     /// undoes.
     pub fn release<'c, F: NetworkFunction>(mut self, cx: &'c mut Cx<F>) -> Releasing<'c>

@@ -258,7 +258,7 @@ fn a_lent_object_is_one_calls_after_another() {
     assert_eq!(owned.desk.next().unwrap().what, What::Get);
     owned.lend(7, first);
     assert!(owned.desk.has_told());
-    // It is the first one's before that has collected it.
+    // The object is the first call's before that has collected it.
     let second = owned.get().unwrap_err();
     let (loan, value) = owned.collect(first).unwrap();
     assert_eq!((value, owned.collect(second), owned.desk.next()), (7, None, None));

@@ -1,4 +1,4 @@
-//! The driver's process: what it gives up, and how it does what it is asked.
+//! The driver's process: the rights that it gives up, and how it serves calls.
 //!
 //! ```text
 //!   serve ─ limits ─ Open: the driver is opened ─ rights are given up ─┬─ calls, one after another ─► driver

@@ -1,4 +1,4 @@
-//! A driver in a process of its own: what a node answers can end that one, and not Flowkeep.
+//! A driver in a process of its own: a node's answer can end that process, and not Flowkeep.
 //!
 //! The library that speaks to Cassandra trusts its nodes. It reserves memory for as many columns as
 //! an answer claims to have, and reads types within types by recursion. The library that speaks to
@@ -33,7 +33,7 @@
 //!
 //! *A start* costs some ten milliseconds. The pause before it doubles from [`PAUSE`] to
 //! [`PAUSE_MAX`] while processes live for less than [`GOOD`]; calls fail at once meanwhile, with
-//! what ended the last one.
+//! the cause of the last one's end.
 //!
 //! *Secrets.* The URI goes over the socket: no password is among the words or in the environment of
 //! a process. Files that the URI names are read there, by the same user.
@@ -338,7 +338,7 @@ impl Apart {
         Failure::new(&self.name, fit(&failed.problem), fit(&failed.remedy))
     }
 
-    /// Ends the process, if it has not ended: what it says next would be no answer.
+    /// Ends the process, if it has not ended: its next message would be no answer.
     fn lose(&mut self, trouble: &Trouble) -> Failure {
         let Some(process) = self.process.take() else {
             return Failure::new(&self.name, "its driver has no process", STARTS);

@@ -106,7 +106,7 @@ fn looked(path: &Path) -> Result<(), redb::Error> {
     see_that_it_is_a_file(path)?;
     let opened = std::fs::File::options().read(true).write(true).open(path);
     let file = opened.map_err(redb::Error::Io)?;
-    // It goes with the file, so the next one has it.
+    // The lock goes with the file, so the next one has it.
     if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
         return Err(redb::Error::DatabaseAlreadyOpen);
     }
@@ -118,7 +118,7 @@ fn looked(path: &Path) -> Result<(), redb::Error> {
     }
     match ReadOnlyDatabase::open(path) {
         Ok(database) => see_its_tables(&database.begin_read()?),
-        // It was not closed. Opening mends that, and writes for it.
+        // The database was not closed. Opening mends that, and writes for it.
         Err(DatabaseError::RepairAborted) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -162,7 +162,7 @@ fn make(path: &Path) -> Result<Database, redb::Error> {
     let beside = PathBuf::from(beside);
     let made = with_tables(&beside);
     if matches!(made, Err(redb::Error::DatabaseAlreadyOpen)) {
-        // It is another process' that is making it.
+        // Another process is making the file.
         return made;
     }
     // Unlike a renaming, this replaces no file that another process has made meanwhile.
@@ -205,7 +205,7 @@ fn transact<R>(
     Ok(done)
 }
 
-/// The file's error, and what a person may do.
+/// The file's error, and the remedy.
 fn failed(name: &str, error: &redb::Error) -> Failure {
     let remedy = match error {
         redb::Error::DatabaseAlreadyOpen => HELD,

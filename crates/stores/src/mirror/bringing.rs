@@ -1,6 +1,7 @@
 //! Bringing a store up that is behind: step by step, while the other goes on alone.
 //!
-//! Not here: what the other is told meanwhile ([`super`]), and what the store lacks ([`Debt`]).
+//! Not here: the batches for the other store meanwhile ([`super`]), and the changes that the store
+//! lacks ([`Debt`]).
 
 use super::debt::Debt;
 use super::side::Asked;
@@ -149,7 +150,7 @@ impl Mirror {
             return false;
         };
         if epoch >= part.epoch {
-            // It was claimed more often than the gap is wide.
+            // The partition was claimed more often than the gap is wide.
             part.epoch = epoch;
             part.raise();
         }
@@ -207,7 +208,7 @@ impl Mirror {
         match answer {
             Ok(made) => debt.has_made(made),
             Err(_) => {
-                // It may be executed late: the next claim fences it.
+                // The batch may be executed late: the next claim fences it.
                 debt.made = None;
                 if sent.has_copy() {
                     *debt = Debt::of_everything();
@@ -244,7 +245,8 @@ impl Mirror {
             Ok(Outcome::Fenced) => part.fenced = true,
             Ok(_) => part.debts[at] = None,
             Err(_) => {
-                // It may have the other's version by now: that one has to be ahead of it again.
+                // The store may have the other's version by now: that one has to be ahead of it
+                // again.
                 part.raise();
                 if let Some(debt) = part.debts[at].as_mut() {
                     debt.made = None;

@@ -55,7 +55,7 @@ impl Debt {
         (self.made, self.least) = (Some(version), version);
     }
 
-    /// The copy of everything is being read: what changes from now on is kept.
+    /// The copy of everything is being read: changes from now on are kept.
     pub fn begin_copy(&mut self) {
         self.variables.clear();
         (self.bytes, self.needs_copy, self.has_copy) = (0, false, false);

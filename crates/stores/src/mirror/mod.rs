@@ -102,7 +102,7 @@ impl Watch {
 pub enum Told {
     /// This store lacks changes from now on; the other one goes on alone.
     Behind(String, Failure),
-    /// It has everything again.
+    /// This store has everything again.
     InStep(String),
 }
 
@@ -274,7 +274,7 @@ impl Mirror {
         [part.is_in_step(0), part.is_in_step(1)]
     }
 
-    /// Sends batches to each store that is in step; answers by store and batch what it said.
+    /// Sends batches to each store that is in step; answers their outcomes by store and batch.
     fn send(&mut self, batches: &[Batch<'_>], open: &[usize]) -> [BTreeMap<usize, Outcome>; 2] {
         let mut jobs: [Vec<KeptBatch>; 2] = Default::default();
         let mut raises: [Vec<Raise>; 2] = Default::default();

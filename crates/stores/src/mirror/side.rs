@@ -96,7 +96,7 @@ impl Side {
             .is_none_or(|outage| Instant::now() >= outage.next)
     }
 
-    /// Has its thread do this with the driver, behind what it was asked before.
+    /// Has its thread do this with the driver, behind earlier calls.
     pub fn ask<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn Driver) -> Result<R, Failure> + Send + 'static,

@@ -98,7 +98,7 @@ fn persist<R>(mut call: impl FnMut() -> Result<R, Failure>) -> R {
     }
 }
 
-/// Writes a batch and answers what became of it; puts into `model` what the stores have then.
+/// Writes a batch and answers its outcome; puts the stores' content of then into `model`.
 fn put(mirror: &mut Mirror, epoch: u64, sequence: u64, model: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Outcome {
     let mut buffer = Buffer::new();
     let field = (sequence % 5) as u8;

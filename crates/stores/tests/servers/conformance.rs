@@ -1,8 +1,8 @@
 //! The duties of any driver, tried on each.
 //!
 //! A driver is given as a way to open it, again and again, on the same data. To try another one,
-//! add it to [`everywhere`]. The same calls go to the driver and to `memory:`, the model; what both
-//! answer is compared.
+//! add it to [`everywhere`]. The same calls go to the driver and to `memory:`, the model; the
+//! answers of both are compared.
 
 use crate::apart::apart;
 use crate::cassandra;
@@ -103,8 +103,8 @@ pub fn all<K: flowkeep_stores::Key + Ord, V: flowkeep_stores::Stored>(map: &Map<
     all
 }
 
-/// A driver that does what it is asked, and then says in some cases that it has not; and that does
-/// some calls again later, as a network does that keeps bytes of a connection that is given up.
+/// A driver that does each call, and then says in some cases that it has not; and that does some
+/// calls again later, as a network does that keeps bytes of a connection that is given up.
 struct Ambiguous {
     inner: Box<dyn Driver>,
     random: u64,
@@ -408,7 +408,7 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
                     .unwrap();
             });
         }
-        // Locks, and what they guard, are records.
+        // Locks, and the values that they guard, are records.
         let records = [("lock/c@a%{b", &b"held"[..]), ("guarded/c@a", b"")];
         for (record, value) in records {
             open().swap(record, None, Some(value)).unwrap();
@@ -456,7 +456,7 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
                 "{driver}"
             );
         }
-        // And back, over what is there; a function goes on with it.
+        // And back, over the elements there; a function goes on with it.
         migrate(&mut other.clone(), open().as_mut()).unwrap();
         assert_eq!(inspect(open().as_mut()).unwrap(), found, "{driver}");
         process(open(), name("c", 0), |partition| {

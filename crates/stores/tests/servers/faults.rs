@@ -65,8 +65,8 @@ pub struct Seen {
     left: Vec<(u64, u64)>,
 }
 
-/// Runs two workers that count, while `disturb` does its harm; then all is stored, and what the
-/// server at `at` has is exact.
+/// Runs two workers that count, while `disturb` does its harm; then all is stored, and the content
+/// of the server at `at` is exact.
 pub fn under_load(
     uri: &str,
     at: &str,
@@ -77,7 +77,7 @@ pub fn under_load(
     (seen, health, reports)
 }
 
-/// As [`under_load`], with a store that is open; what it has is still to be looked at.
+/// As [`under_load`], with a store that is open; its content is still to be looked at.
 pub fn under_load_of(
     (store, agency, reports): (Store, flowkeep_stores::Agency, Reports),
     disturb: impl FnOnce(&Store, &AtomicU64),
@@ -235,7 +235,7 @@ pub fn await_failure(store: &Store) {
     }
 }
 
-/// Until what failed goes again.
+/// Until the failed part goes again.
 pub fn await_recovery(store: &Store) {
     let began = Instant::now();
     while store.health().failing {

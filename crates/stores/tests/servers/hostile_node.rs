@@ -12,7 +12,7 @@ pub enum Lie {
     Nested(usize),
 }
 
-/// Starts it; answers its port. It ends with the process.
+/// Starts the node; answers its port. The node ends with the process.
 pub fn start(lie: Lie) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();

@@ -54,8 +54,8 @@ pub fn cutting_proxy(
     port
 }
 
-/// Hands bytes on between a client and the server; what the server answers is late, by a time of
-/// its own each time.
+/// Hands bytes on between a client and the server; the server's answers are late, by a time of its
+/// own each time.
 pub fn slow_proxy(to: u16, late: std::ops::Range<u64>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! A server that is none, or an earlier one, or that lies: what it says is not believed, and ends
+//! A server that is none, or an earlier one, or that lies: its words are not believed, and end
 //! nothing.
 
 use crate::apart::{processes, program};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// How long calls may last once an agent is to end.
 const LAST: Duration = Duration::from_secs(1);
 
-/// A server that answers each read with the next of these; with a version, it answers honestly what
-/// a connection begins with.
+/// A server that answers each read with the next of these; with a version, it answers the beginning
+/// of a connection honestly.
 fn liar(answers: Vec<Vec<u8>>, version: Option<&'static str>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -46,8 +46,8 @@ fn beginning(said: &[u8], version: &str) -> Option<Vec<u8>> {
     says(b"SETINFO").then(|| b"+OK\r\n+OK\r\n".to_vec())
 }
 
-/// A server that begins as one does, and whose answer to what it is asked then does not end: parts of
-/// so many bytes, with so much time between them.
+/// A server that begins as one does, and whose next answer does not end: parts of so many bytes,
+/// with so much time between them.
 fn endless(part: usize, pause: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -162,7 +162,7 @@ fn a_server_that_lies_neither_ends_the_agent_nor_is_believed() {
             partitions.is_err() || partitions == Ok(Vec::new()) && lie.starts_with(b"*3"),
             "{shown}: {partitions:?}"
         );
-        // This is what a server says that has it.
+        // This is the answer of a server that has it.
         let mut outcomes = Vec::new();
         let written = driver.write(&[batch.batch()], &mut outcomes);
         match written {

@@ -16,8 +16,8 @@
 //! Of ICMP errors that have to do with a chosen address the length is compared. In the event log
 //! and in flows' states such endpoints are left out.
 //!
-//! Not here: whether replies find their way: they come to the endpoint that was chosen, and what
-//! leaves to inside is compared byte by byte.
+//! Not here: whether replies find their way: they come to the endpoint that was chosen, and packets
+//! that leave to inside are compared byte by byte.
 
 use super::rig::Left;
 use super::story::Story;

@@ -1,12 +1,12 @@
 //! The clock of the second runtime, which is at another host: 28 years ahead of all others'.
 //!
 //! # Theory of operation
-//! Whatever moves between the runtimes moves between two clocks. To be compared with what stays,
-//! what the second runtime tells is told by the clock of the first: numbers with nine places
-//! (seconds, as [`nf::Time`] prints itself and the event log begins its lines), `Tick(…)`, and
-//! EVE's dates. 28 years of 10,227 days are whole milliseconds, so a [`nf::Tick`] is not rounded;
-//! and between 1970 and 2099 the calendar repeats itself after them, so of a date the year alone
-//! differs.
+//! Whatever moves between the runtimes moves between two clocks. To be compared with the run where
+//! flows stay, the second runtime's text is told by the clock of the first: numbers with nine
+//! places (seconds, as [`nf::Time`] prints itself and the event log begins its lines), `Tick(…)`,
+//! and EVE's dates. 28 years of 10,227 days are whole milliseconds, so a [`nf::Tick`] is not
+//! rounded; and between 1970 and 2099 the calendar repeats itself after them, so of a date the year
+//! alone differs.
 //!
 //! ```text
 //!   runtime 1:  {"time":883613800.000000004,"runtime":1,…"timestamp":"1998-01-01T00:16:40…

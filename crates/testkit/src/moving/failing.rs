@@ -15,9 +15,9 @@
 //! *With a packet in hand* ([`super::Way::FailAmid`]): the runtimes hear nothing of each other
 //! while the packet is processed. So a packet that waits for its copy
 //! waits, and its copy is lost. It comes again when the flows are at the other runtime, as TCP
-//! would send it, with its own time of reception; what the failed runtime has counted
-//! and logged of it is forgotten. A packet that has left all the same depends on nothing that is
-//! lost, or it is a fault, which shows: it does not come again.
+//! would send it, with its own time of reception; the failed runtime's counts and log of it are
+//! forgotten. A packet that has left all the same depends on nothing that is lost, or it is a
+//! fault, which shows: it does not come again.
 //!
 //! Not here: the comparison (`story`).
 

@@ -18,8 +18,8 @@
 //! there are told by the first runtime's clock, as far as they are a [`nf::Time`] or [`nf::Tick`],
 //! or a date as EVE has it.
 //!
-//! Compared are (`story`): what leaves, byte for byte and in order; drops by reason and functions'
-//! counters, step by step; the flows' state; the event log; what functions answer when asked.
+//! Compared are (`story`): packets that leave, byte for byte and in order; drops by reason and
+//! functions' counters, step by step; the flows' state; the event log; functions' answers.
 //! Afterwards no route, block of ports, group, packet or buffer is left, and every flow has begun
 //! and ended once.
 //!
@@ -39,8 +39,8 @@
 //! from copies, as `[replication]` has it with `commit`. Arrivals and counts of functions are
 //! compared as above, but:
 //!
-//! - packets that the failed runtime had in hand come again (`play`, `failing`); what it has
-//!   counted and logged of them is forgotten with it;
+//! - packets that the failed runtime had in hand come again (`play`, `failing`); its counts and log
+//!   of them are forgotten with it;
 //! - *lazy fields lag*: they are not compared, and where a chain's functions have any, neither are
 //!   counters, and of the event log the lines' names alone. Verdicts that follow from them may
 //!   differ, and are a difference. With [`Migration::committing_lazy`] lazy fields are as in the
@@ -273,9 +273,9 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The chain's next function. Each play has a clone of its settings, so that none sees what
-    /// another play did to them. Settings that cannot be cloned, or whose clones share something
-    /// that changes, are made by [`Migration::function_each`].
+    /// The chain's next function. Each play has a clone of its settings, so that none sees another
+    /// play's changes of them. Settings that cannot be cloned, or whose clones share something that
+    /// changes, are made by [`Migration::function_each`].
     pub fn function<F: NetworkFunction<Config: Clone>>(self, config: F::Config) -> Self {
         self.made::<F>(move || Arc::new(config.clone()))
     }
@@ -316,7 +316,7 @@ impl Migration {
         self
     }
 
-    /// A counter of the function that says what an instance did for itself: it is not compared.
+    /// A counter of the function for an instance's own work: it is not compared.
     pub fn uncounted<F: NetworkFunction>(mut self, counter: &str) -> Self {
         self.uncounted.insert((F::NAME.to_owned(), counter.to_owned()));
         self

@@ -3,8 +3,7 @@
 //! # Theory of operation
 //! The clock is the player's, as when a function is alone (`crate::play`): it goes on by two
 //! nanoseconds with a packet, and by what the script says, stopping wherever a call is due. Flows
-//! move first, then time passes, then the packet comes: what a flow waits for, it waits for where
-//! it has gone.
+//! move first, then time passes, then the packet comes: a flow goes on waiting where it has gone.
 //!
 //! *Runtimes fail* in turn, each with what it has in hand: packets that it has received and that
 //! have neither left nor been dropped. These come again, in
@@ -274,7 +273,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The next runtime fails, and what it had in hand comes again.
+    /// The next runtime fails, and the packets that it had in hand come again.
     fn fail_next(&mut self) -> Result<(), Failure> {
         let runtime = self.fails;
         self.fails = 1 - runtime;
@@ -310,7 +309,7 @@ impl Player<'_> {
         self.come_back(runtime)
     }
 
-    /// A runtime fails; answers what it had in hand.
+    /// A runtime fails; answers the packets that it had in hand.
     fn fail(&mut self, runtime: usize, as_of: Option<&Counted>) -> Result<Vec<(Side, Coming)>, Failure> {
         if as_of.is_none() {
             self.forget_dropped();
@@ -329,8 +328,8 @@ impl Player<'_> {
         Ok(lost)
     }
 
-    /// Both runtimes prepare what they have as another configuration; `false` if a call waits that
-    /// began under the one before.
+    /// Both runtimes prepare their configuration as another one; `false` if a call waits that began
+    /// under the one before.
     fn prepare_change(&mut self) -> Result<bool, Failure> {
         let plan = plan(self.migration, &self.notes, self.changes + 2)?;
         let is_prepared = self.rig.prepare_change(plan).map_err(Failure::Broken)?;

@@ -474,7 +474,7 @@ impl Rig {
         left
     }
 
-    /// Of what left since this was last asked the last packet, as the end that answers sees it.
+    /// The last packet that left since this was last asked, as the answering end sees it.
     pub fn take_last(&mut self, known_as: impl Fn(u64) -> Option<(Endpoint, Endpoint)>) -> Option<Last> {
         let ports = [Side::Inside, Side::Outside].map(|side| self.port(side).last.take());
         let last = ports.into_iter().flatten().last()?;

@@ -10,7 +10,7 @@
 //! The difference that remains need not be the difference that was found first. How often the
 //! script is played, and how long, is bounded.
 //!
-//! Not here: what a difference is (`story`).
+//! Not here: differences (`story`).
 
 use super::play::{Failure, Numbered, play};
 use super::story::{Difference, Story, Terms, difference, words};

@@ -8,10 +8,10 @@
 //! Two things may differ although nothing was lost: the time of a line in the event log (a flow's
 //! end is noticed up to 34 ms late, and when exactly depends on when it was last looked at) and the
 //! runtime that wrote it. And while a call waits, its group cannot move: packets that would open a
-//! flow of the group then wait, too. So where calls waited, what left is compared by conversation,
-//! and drops and counters in sum.
+//! flow of the group then wait, too. So where calls waited, packets that left are compared by
+//! conversation, and drops and counters in sum.
 //!
-//! Not here: what may be left over (`rig`).
+//! Not here: leftovers (`rig`).
 
 use super::chosen::{Chosen, Compared};
 use super::rig::Left;

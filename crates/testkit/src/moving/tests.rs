@@ -377,7 +377,7 @@ fn flows_that_are_committed_from_now_on_survive_failures() {
     }
 }
 
-/// A group that rests has no flow: what it knows is in its copy, and how long it lives on.
+/// A group that rests has no flow: its state is in its copy, and how long it lives on.
 #[test]
 fn groups_that_rest_survive_failures() {
     let pause = |seconds| wait(Duration::from_secs(seconds));
@@ -450,7 +450,7 @@ fn what_a_change_does_to_a_function_is_noticed() {
     );
 }
 
-/// Counts in the state of an inside host's group what happens to its flows, and writes that into
+/// Counts the events of an inside host's flows in the group's state, and writes the counts into
 /// each packet.
 struct Ledger;
 

@@ -47,7 +47,7 @@ impl Queue {
         self.sent.borrow_mut().clear();
     }
 
-    /// Nothing arrives, or what there is does.
+    /// Nothing arrives, or all that is there does.
     pub fn cut(&self, is_cut: bool) {
         self.is_cut.set(is_cut);
     }

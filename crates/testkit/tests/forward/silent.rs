@@ -41,8 +41,8 @@ fn all_that_wait_for_a_silent_neighbour_are_answered_at_once() {
     assert_eq!((told.len(), unreachable_at_client(&told)), (12, 12));
     assert_eq!((router.stats().held, router.stats().waiting), (0, 0));
     assert_eq!(router.counter("waited"), 1);
-    // It is remembered: other flows to it are answered without a wait, and it is asked for again
-    // each second.
+    // The silent neighbour is remembered: other flows to it are answered without a wait, and it is
+    // asked for again each second.
     let mut asked = Vec::new();
     for port in 2..40 {
         router.now += SECOND / 10;
@@ -52,11 +52,11 @@ fn all_that_wait_for_a_silent_neighbour_are_answered_at_once() {
     }
     assert_eq!(router.counter("waited"), 1);
     assert!((4..=5).contains(&asked.len()), "{}", asked.len());
-    // It comes up.
+    // The neighbour comes up.
     router.neighbours.push(neighbour(3, "203.0.113.77", 77));
     router.publish();
     assert_eq!(router.one(LAN, to(77, 50)).0, WAN);
-    // It is gone again, and asked for as any other.
+    // The neighbour is gone again, and asked for as any other.
     router.neighbours.pop();
     router.publish();
     assert_eq!(router.feed_in(LAN, [to(77, 51)]).len(), 0);

@@ -23,7 +23,7 @@ fn packet(version: u8, protocol: u8, body: &[u8], vlan: bool) -> Held {
     packet
 }
 
-/// All that the notes say must be what a fresh parse of the frame finds.
+/// All notes must be those of a fresh parse of the frame.
 fn notes_agree(packet: &Packet) {
     let again = parsed(packet.link(), packet.frame());
     assert_eq!(
@@ -159,8 +159,8 @@ proptest! {
         notes_agree(&error);
         let mut translated = parsed(quoted_packet.link(), quoted_packet.frame());
         prop_assert!(translated.rewrite(end, inner));
-        // The quotation is the translated packet, as far as it goes; what stands behind is as it
-        // was.
+        // The quotation is the translated packet, as far as it goes; the bytes behind are as they
+        // were.
         let start = found.network;
         prop_assert_eq!(&error.frame()[start..start + kept], &translated.network()[..kept]);
         prop_assert_eq!(&error.frame()[start + kept..], &before[start + kept..]);

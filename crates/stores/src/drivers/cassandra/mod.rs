@@ -12,8 +12,8 @@
 //! # Theory of operation
 //!
 //! FlexState (IV-B) gives each partition a key space, and each kind of variable a table. Here the
-//! partition is the *partition key* of one table, and the kind is a column: only what lies in one
-//! table and has one partition key can be written whole or not at all, under a condition.
+//! partition is the *partition key* of one table, and the kind is a column: only rows that lie in
+//! one table and have one partition key can be written whole or not at all, under a condition.
 //!
 //! ```text
 //!   elements    partition     kind        name      life  slot  is_held  field  value  │ epoch, sequence, lives
@@ -35,11 +35,11 @@
 //! past 100,000 of them; a map whose elements come and go would so become unreadable. There are at
 //! most as many rows as there were elements at once. The writer knows which element has which slot
 //! ([`slots`]): it reads that with its first batch, and keeps it while each batch is applied. A
-//! batch is applied only behind the one before, so what the writer knows is what the table has
-//! (decision 29).
+//! batch is applied only behind the one before, so the writer knows the table's content (decision
+//! 29).
 //!
 //! *Lives.* ScyllaDB gives all statements of a batch one time stamp, and a deletion wins against a
-//! value of the same time: what a batch writes behind a `clear` would be gone. (Cassandra dates
+//! value of the same time: a batch's rows behind a `clear` would be gone. (Cassandra dates
 //! deletions back by a microsecond.) So each variable has a life, a number that each `clear`
 //! raises; rows carry it, and the rows of the life before are deleted. A reader takes the rows of
 //! the life that the partition names, and begins again where it has changed.
@@ -54,7 +54,7 @@
 //! Invariants: knowledge of a partition is kept from one batch to the next only while each has been
 //! applied; rows of `elements` are written by conditional batches alone.
 //!
-//! Not here: what a batch is ([`crate::batch`]); repetitions (the agent).
+//! Not here: batches themselves ([`crate::batch`]); repetitions (the agent).
 
 mod address;
 mod session;
@@ -159,7 +159,7 @@ impl Cassandra {
 
     fn disconnect(&mut self) {
         self.known.clear();
-        // Within the runtime: what it has started ends there.
+        // Within the runtime: the tasks that it has started end there.
         let _runtime = self.runtime.as_ref().map(|runtime| runtime.enter());
         self.connected = None;
     }

@@ -1,4 +1,4 @@
-//! A session with its prepared statements, and what a batch comes to in them.
+//! A session with its prepared statements, and a batch's changes in them.
 
 use super::address::Address;
 use super::slots::Slots;
@@ -279,7 +279,7 @@ impl Connected {
         Ok(found)
     }
 
-    /// Makes `new` the version, with what `more` writes, if `old` is.
+    /// Makes `new` the version, with the writes of `more`, if `old` is the version.
     pub async fn mark(
         &self,
         partition: &str,
@@ -368,7 +368,7 @@ impl Connected {
     }
 
     /// Reads where the elements are of variables of which that is not known. `false`: rows
-    /// contradict each other, so what the writer has is to be written whole.
+    /// contradict each other, so the writer's content is to be written whole.
     async fn find(&self, partition: &str, changes: &Changes<'_>, known: &mut Known) -> Result<bool, Trouble> {
         for (((variable, _), (kind, name)), cleared) in changes.each() {
             let key = variable.local_key();
@@ -616,7 +616,7 @@ async fn make(session: &Session, address: &Address) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// An error with what led to it.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -147,7 +147,7 @@ impl Tls {
         })
     }
 
-    /// Forgets what handshakes saw: another session begins.
+    /// Forgets the findings of handshakes: another session begins.
     pub fn begin(&self) {
         *self.seen.lock() = Sights::default();
     }

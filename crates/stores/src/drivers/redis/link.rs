@@ -425,7 +425,7 @@ fn certificates(name: &str, settings: &str) -> Result<TlsCertificates, Failure> 
     })
 }
 
-/// A server's error, and what a person may do.
+/// A server's error, and the remedy.
 fn failure(name: &str, error: &RedisError) -> Failure {
     let code = error.code().unwrap_or_default();
     let remedy = match (code, error.kind()) {

@@ -113,7 +113,7 @@ impl Redis {
         Ok(Redis { link })
     }
 
-    /// Sends a command, and answers what it answers, unless that is an error.
+    /// Sends a command, and passes its answer on, unless that is an error.
     fn say(&mut self, command: Cmd) -> Result<Value, Failure> {
         let answer = self.link.ask(&[command])?.pop();
         self.heard(answer).and_then(|answer| self.link.good(answer))
