@@ -79,7 +79,7 @@ impl Naming {
         self.found.then_some(self.checks)
     }
 
-    /// Whose context a function has, and whether that depends on parameters.
+    /// The network function whose context a function has, and whether that depends on parameters.
     fn function_of(&self, signature: &Signature) -> Option<(Type, bool)> {
         let is_generic = self.is_generic || has_generics(&signature.generics);
         let said = signature.inputs.iter().find_map(|input| match input {

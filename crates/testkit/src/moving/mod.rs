@@ -1,5 +1,5 @@
 //! Plays a script while flows move between two runtimes, or runtimes fail, and holds the result
-//! against the result while they stay.
+//! against the script's result while they stay.
 //!
 //! # Theory of operation
 //! [`survives_migration`] is the one line that a function's author writes. It plays the script to
@@ -273,9 +273,9 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The chain's next function. Each play has a clone of its settings, so that none sees another
-    /// play's changes of them. Settings that cannot be cloned, or whose clones share something that
-    /// changes, are made by [`Migration::function_each`].
+    /// The chain's next function. Each play has a clone of its settings, so that no play sees
+    /// another's changes of them. Settings that cannot be cloned, or whose clones share something
+    /// that changes, are made by [`Migration::function_each`].
     pub fn function<F: NetworkFunction<Config: Clone>>(self, config: F::Config) -> Self {
         self.made::<F>(move || Arc::new(config.clone()))
     }
