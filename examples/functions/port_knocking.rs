@@ -12,7 +12,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub struct PortKnocking;
 
-/// What is remembered of a host outside: how many knocks were right, and when the last one came.
+/// The state of a host outside: how many knocks were right, and when the last one came.
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Host {

@@ -12,8 +12,8 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct ScanCounter;
 
-/// What is remembered of a host outside: how many closed ports it has tried, and when it tried
-/// something last.
+/// The state of a host outside: how many closed ports it has tried, and when it tried something
+/// last.
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Host {

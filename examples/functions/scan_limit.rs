@@ -1,5 +1,5 @@
 //! A scan limit over all runtimes: an inside host may open flows to twenty ports outside, wherever
-//! its flows are processed; those that it has reached stay open to it.
+//! its flows are processed; ports that it has reached stay open to it.
 
 use nf::objects::{Ended, Objects, ObjectsHere, Shared, SharedObject};
 use nf::{Addr, Adds, Row, Side, Table, network_function, row, variables::Variables};
@@ -8,7 +8,7 @@ use std::{cell::Cell, sync::Arc};
 
 const TARGETS_MAX: usize = 20;
 
-/// What flows of one host share: the ports outside that it has reached.
+/// The object that flows of one host share: the ports outside that it has reached.
 #[derive(Plain, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Host {
@@ -105,7 +105,7 @@ impl NetworkFunction for ScanLimit {
         rows.collect()
     }
 
-    /// `flowkeep function scan_limit`: what this runtime has refused.
+    /// `flowkeep function scan_limit`: this runtime's refusals.
     fn command(&self, _: &[&str]) -> Result<String, String> {
         Ok(format!("refused {}", self.refused.get()))
     }

@@ -1,4 +1,4 @@
-//! A SYN limiter: so many connections a second may be opened to a host inside; what is beyond is
+//! A SYN limiter: so many connections a second may be opened to a host inside; further SYNs are
 //! dropped.
 
 use nf::tcp::{ACK, SYN};
@@ -11,7 +11,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct SynLimiter;
 
-/// What is remembered of a host inside: how many SYNs came for it in this second.
+/// The state of a host inside: how many SYNs came for it in this second.
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Host {

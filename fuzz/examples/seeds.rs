@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const SEED: u64 = 2026;
 
 fn main() -> io::Result<()> {
-    // Where fuzzers put what breaks something.
+    // Where fuzzers put inputs that break something.
     fs::create_dir_all(here().join("artifacts"))?;
     packets()?;
     configurations()?;
@@ -40,13 +40,13 @@ fn main() -> io::Result<()> {
         keep("peer", &format!("packet-{number:03}"), &[&head[..], &frame].concat())?;
     }
     keep("peer", "message", &[2, 5, 1, 2, 3])?;
-    // What a switch and runtimes say when flows move between these.
+    // Messages of a switch and runtimes when flows move between these.
     for first in [0, 2, 4, 6] {
         for (number, input) in flowkeep_fuzz::words::real(first).iter().enumerate() {
             keep("words", &format!("real-{first}-{number}"), input)?;
         }
     }
-    // What a runtime hears of shared objects.
+    // A runtime's messages about shared objects.
     for (number, input) in flowkeep_fuzz::objects::real().iter().enumerate() {
         keep("objects", &format!("real-{number}"), input)?;
     }
@@ -63,7 +63,7 @@ fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What one end of the target's channel may hear from the other, each behind its length.
+/// Frames that one end of the target's channel may hear from the other, each behind its length.
 fn frames() -> Vec<u8> {
     use protocols::channel::wire::{HEAD, Head, Kind, record_head};
     let head = |kind, number, sequence, length| Head {

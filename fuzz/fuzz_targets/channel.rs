@@ -1,5 +1,5 @@
-//! Frames from another worker: any bytes end somewhere, in bounded memory, and what is delivered is
-//! no longer than it may be.
+//! Frames from another worker: any bytes end somewhere, in bounded memory, and a delivered message
+//! is no longer than it may be.
 //!
 //! An input is frames, each behind its length in two bytes. The channel asks for no tag, as if the
 //! sender had the key, and has met the other end; a frame may also come in Geneve, whose reader is

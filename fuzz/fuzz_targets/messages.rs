@@ -1,6 +1,6 @@
-//! Messages between workers: any bytes end somewhere, and what was read is written as long, and
-//! read again as it was. (As bytes it may differ: what a record leaves unused, and any number but 0
-//! where *yes* is 1.)
+//! Messages between workers: any bytes end somewhere, and a message that was read is written as
+//! long, and read again as it was. (Its bytes may differ: unused bytes of a record, and any number
+//! but 0 where *yes* is 1.)
 
 #![no_main]
 

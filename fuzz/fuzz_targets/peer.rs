@@ -1,6 +1,6 @@
-//! What another process says of a packet: any bytes end somewhere, and what is accepted has offsets
-//! of its own frame and is said again in the same words, but for flags that the frame does not bear
-//! out.
+//! Another process's record of a packet: any bytes end somewhere, and an accepted record has
+//! offsets of its own frame and is written again as it was, but for flags that the frame does not
+//! bear out.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 //! Parse, then write whatever a function could write: a fresh parse must agree with the notes,
-//! right checksums stay right and wrong ones wrong, taking it back restores the bytes, and what is
-//! refused is left alone.
+//! right checksums stay right and wrong ones wrong, taking it back restores the bytes, and a
+//! refused packet is left alone.
 #![no_main]
 
 use flowkeep_fuzz::{split, with_packet};
@@ -78,7 +78,7 @@ fn ends(link: LinkType, cut: u32, frame: &[u8]) {
     }
 }
 
-/// A translator's fast path writes what the long one wrote.
+/// A translator's fast path writes the same as the long one.
 fn lean_way_agrees(long: &Packet, frame: &[u8], end: End, (from, to): (Endpoint, Endpoint)) {
     let (Some(old), Some(new)) = (from.addr.as_v4(), to.addr.as_v4()) else {
         return;

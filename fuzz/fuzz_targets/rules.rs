@@ -1,4 +1,4 @@
-//! The IDS's rules: any text is rules or is refused with a line; what is read compiles.
+//! The IDS's rules: any text is rules or is refused with a line; rules that are read compile.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! What the fuzz targets share: for those that take packets, an input is a frame with a head of two
-//! bytes.
+//! Code that the fuzz targets share: for targets that take packets, an input is a frame with a head
+//! of two bytes.
 //!
 //! ```text
 //!   link type │ bytes cut off, 0 to 255 │ frame …
@@ -26,7 +26,7 @@
 //!   cargo +nightly fuzz run rewrite -- -max_total_time=180
 //! ```
 //!
-//! What is found is fixed, and its input kept as a unit test of what it was fed to.
+//! A fault that is found is fixed, and its input kept as a unit test of the code it was fed to.
 
 pub mod objects;
 pub mod words;

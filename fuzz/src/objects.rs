@@ -20,8 +20,8 @@ const ME: RuntimeId = RuntimeId(1);
 const KEYS_MAX: usize = 12;
 const REQUESTS_MAX: usize = 24;
 const CACHE_MAX: usize = 4;
-/// What one input of the machine may come to: a message for each other runtime and key, and each of
-/// what waits.
+/// The most outputs for one input of the machine: a message for each other runtime and key, and one
+/// for each waiting request.
 const OUTPUTS_MAX: usize = 4096;
 
 /// Any bytes: a content, a call, an answer.
@@ -125,7 +125,7 @@ fn event(what: u8, which: u8, bytes: &[u8]) -> Option<Input<Blob>> {
     })
 }
 
-/// What goes out is read at the other end.
+/// The other end reads each message that goes out.
 fn check(output: Output<Blob>) {
     if let Output::Send(to, message) = output {
         assert_ne!(to, ME);
@@ -135,8 +135,8 @@ fn check(output: Output<Blob>) {
     }
 }
 
-/// What a runtime hears while objects are made, called, moved and copied, views change and one
-/// fails: the corpus to begin with.
+/// A runtime's messages while objects are made, called, moved and copied, views change and a
+/// runtime fails: the corpus to begin with.
 pub fn real() -> Vec<Vec<u8>> {
     let mut inputs = Vec::new();
     for number in 0..16 {

@@ -260,7 +260,7 @@ impl Worker {
     fn new(first: u8) -> (Worker, Vec<Stranger>) {
         let plan = plan(first);
         let (mut strangers, mut links) = (Vec::new(), Vec::new());
-        // Those of switches first, then those of runtimes.
+        // Messages of switches first, then messages of runtimes.
         let origins: &[u8] = match first & 5 {
             0 | 4 => &[2, 3, 4, 1],
             1 => &[0, 1, 3],
@@ -457,7 +457,7 @@ pub fn run(input: &[u8]) {
     end(worker, strangers, now);
 }
 
-/// All strangers are gone and give back what they had: nothing of theirs is left.
+/// All strangers are gone and give back their buffers: nothing of theirs is left.
 fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
     let sessions = if let Worker::Switch(_) = worker {
         3
@@ -514,7 +514,7 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
         (near, far)
     };
     let count = switches(first);
-    // Of a joint: whose input what goes one way and the other is, and as which end of it.
+    // Of a joint: whose input the buffers of each way are, and as which end of it.
     let (mut links, mut to_switches): ([Vec<Link>; 2], [Vec<Link>; 2]) = Default::default();
     for number in 0..count {
         let is_heard = |end| (number == 0).then_some((0, end));
@@ -595,7 +595,7 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
     heard
 }
 
-/// What a worker sent, as an event.
+/// A worker's buffer, as an event.
 fn said(packet: &PacketBox, end: u8) -> Vec<u8> {
     match packet.kind() {
         Kind::Message => event(0, end, packet.frame()),

@@ -1,9 +1,10 @@
 //! The checks that read the repository and judge it; one rule, one file.
 //!
-//! A check is a function from the [`Workspace`] to what it does not let pass. Each file has a test
-//! that plants a violation and sees it found, so that no check passes because it looks at nothing.
+//! A check is a function from the [`Workspace`] to violations. Each file has a test that plants a
+//! violation and sees it found, so that no check passes because it looks at nothing.
 //!
-//! Not here: what an outside tool judges (formatting, clippy); those are [`steps`](crate::steps).
+//! Not here: rules that an outside tool judges (formatting, clippy); those are
+//! [`steps`](crate::steps).
 
 mod arrows;
 mod file_length;
@@ -25,7 +26,7 @@ use crate::workspace::{Violation, Workspace};
 /// A rule of the house.
 pub struct Check {
     pub name: &'static str,
-    /// What it holds to, in one line.
+    /// The rule of the check, in one line.
     pub rule: &'static str,
     pub run: fn(&Workspace) -> Vec<Violation>,
 }

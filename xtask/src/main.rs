@@ -1,7 +1,7 @@
 //! Checks and chores of this repository.
 //!
 //! `cargo xtask ci` runs every check and every test, the same on a desk and in continuous
-//! integration. Each step prints one line with its time; one that fails shows what it said and the
+//! integration. Each step prints one line with its time; a failing step shows its output and the
 //! command that repeats it, and the others still run. The last line is the sum over all test
 //! binaries: `N passed, N failed`.
 //!

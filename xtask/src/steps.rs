@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
-//! A nightly run begins with what all its limits come to.
+//! A nightly run begins by telling the time of all its limits together.
 //!
 //! Tests start processes and wait; clippy, documents and tests that only calculate have the idle time
 //! that they leave. A run of all tests says while it runs how far it is ([`progress`]).
@@ -48,13 +48,13 @@ struct Step {
     /// Words behind those, chosen by the run.
     more: Vec<String>,
     environment: &'static [(&'static str, &'static str)],
-    /// The same, chosen by the run; what is in our own environment counts more.
+    /// The same, chosen by the run; our own environment counts more.
     chosen: Vec<(&'static str, String)>,
-    /// Then it is ended.
+    /// The minutes after which the step is ended.
     minutes_max: u32,
     /// Whether it says how far it is.
     tells_progress: bool,
-    /// What one might think it looks at, and why it does not.
+    /// Objects that the step seems to look at and does not, and the reason.
     left_out: &'static [&'static str],
 }
 
@@ -66,7 +66,7 @@ impl Step {
     }
 }
 
-/// What a run of test binaries came to.
+/// The result of a run of test binaries.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Tally {
     passed: u64,
@@ -104,14 +104,15 @@ pub fn ci() -> ExitCode {
     outcome.told()
 }
 
-/// What takes longer, all of it or some of each; each fuzzer for so many seconds, if that is said.
+/// The longer steps, all of them or a part of each; each fuzzer for so many seconds, if that is
+/// said.
 pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
     let scale = Scale {
         fuzz_seconds: fuzz_seconds.unwrap_or(if is_short { SHORT } else { NIGHT }.fuzz_seconds),
         ..if is_short { SHORT } else { NIGHT }
     };
     let first = [FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES];
-    // Release builds and what comes of a registry, for which a short run has no time.
+    // Release builds and steps that need a registry, for which a short run has no time.
     let packages: &[Step] = match is_short {
         true => &[],
         false => &[CRATES_BUILT, CRATES_PUBLISHED, DEMO, BOOK, PACKAGES],
@@ -141,8 +142,8 @@ pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
     outcome.told()
 }
 
-/// What a run does, and how long it takes at most: each step its limit, of two beside each other
-/// the longer one's.
+/// A run's steps, and how long they take at most: each step its limit, of two beside each other the
+/// longer one's.
 fn budget<'a>(scale: &Scale, alone: impl Iterator<Item = &'a Step>, in_pairs: &[&[Step]]) -> String {
     let alone: u32 = alone.map(|step| step.minutes_max).sum();
     let pairs = in_pairs.iter().flat_map(|steps| steps.chunks(2));
@@ -212,8 +213,9 @@ impl Outcome {
         self.tests_ran(step, &run(step));
     }
 
-    /// Tests, most of which wait, and beside them what only calculates: it has the time that they
-    /// leave. That begins when cargo has let go of the build folder: the tests wait for none of it.
+    /// Tests, most of which wait, and beside them steps that only calculate, in the time that the
+    /// tests leave. That begins when cargo has let go of the build folder: the tests wait for none
+    /// of it.
     fn tests_beside(&mut self, tests: &Step, commands: &[Step], calculations: &Step) {
         let (built, is_built) = channel();
         let (ran, beside, calculated) = std::thread::scope(|scope| {
@@ -365,9 +367,9 @@ fn log_path(step: &Step) -> PathBuf {
         .join(format!("{}.log", step.name.replace([' ', ','], "-")))
 }
 
-/// What came of a step.
+/// The result of a step.
 struct Ran {
-    /// It ended by itself, and well.
+    /// The step ended by itself, and well.
     good: bool,
     /// All it wrote.
     output: String,
@@ -433,14 +435,14 @@ fn run_behind(step: &Step, before: &[&str], built: Option<Sender<()>>) -> Ran {
     }
 }
 
-/// What the `cargo` that runs this program has set for it: a build script that asks for it would run
-/// again, and all that depends on its crate be built again.
+/// Variables that the `cargo` that runs this program has set for it: a build script that asks for
+/// one would run again, and all that depends on its crate be built again.
 fn is_of_a_package(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// What is chosen for a step and not in our own environment.
+/// Variables chosen for a step and not in our own environment.
 fn chosen(step: &Step) -> impl Iterator<Item = (&'static str, &str)> {
     step.chosen
         .iter()
@@ -460,11 +462,12 @@ fn repeat(step: &Step) -> String {
     words.join(" ")
 }
 
-/// The part of a failed step's output that says what failed; the rest is in the file that is named.
+/// The part of a failed step's output that names the failure; the rest is in the file that is
+/// named.
 fn shortened(step: &Step, output: &str) -> String {
     const LINES_MAX: usize = 300;
     let lines: Vec<&str> = output.lines().filter(|line| !is_progress(line)).collect();
-    // Of test output, what passed and what its tests printed is no news.
+    // Of test output, passed tests and their prints are no news.
     let lines: Vec<&str> = match lines.iter().position(|line| line.trim() == "failures:") {
         Some(_) => failures(&lines),
         None => lines,
@@ -513,8 +516,8 @@ fn failures<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     kept
 }
 
-/// Adds up the results of test binaries. One that began and gave no result (it crashed), or whose
-/// result has no failure and that cargo says has failed, is a failure.
+/// Adds up the results of test binaries. A binary that began and gave no result (it crashed), or
+/// whose result has no failure and that cargo says has failed, is a failure.
 fn tally(output: &str) -> Tally {
     let mut tally = Tally::default();
     // Of the binary that runs: its failures if it gave a result, and whether cargo says that it failed.
@@ -546,7 +549,7 @@ fn tally(output: &str) -> Tally {
 /// Cargo's words behind a binary that failed, before its target.
 const TARGET_FAILED: &str = "error: test failed, to rerun pass `";
 
-/// What a fuzzer did, from the figures at its end.
+/// A fuzzer's work, from the figures at its end.
 fn executions(output: &str) -> Option<String> {
     let figure = |name: &str| {
         let line = output.lines().rev().find_map(|line| line.strip_prefix(name))?;

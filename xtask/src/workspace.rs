@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the checks look at.
+/// The sources that the checks look at.
 #[derive(Default, Debug)]
 pub struct Workspace {
     /// The packages of this repository.
@@ -30,7 +30,7 @@ pub struct Member {
     pub dependencies: Vec<Dependency>,
 }
 
-/// What a package says it uses.
+/// A dependency of a package.
 #[derive(Default, Debug, Clone)]
 pub struct Dependency {
     /// The package's name.
@@ -95,7 +95,7 @@ impl File {
 pub struct Violation {
     /// File and line, or package.
     pub place: String,
-    /// What is wrong, and what to do instead.
+    /// The problem, and the remedy.
     pub problem: String,
 }
 
@@ -148,7 +148,7 @@ impl Workspace {
     }
 }
 
-/// Asks cargo for the packages, on Linux: what other systems would need is never built here.
+/// Asks cargo for the packages, on Linux: dependencies of other systems are never built here.
 fn packages(root: &Path) -> Result<(Vec<Member>, Vec<Foreign>), String> {
     let output = Command::new("cargo")
         .args(["metadata", "--format-version=1", "--locked"])
@@ -164,7 +164,7 @@ fn packages(root: &Path) -> Result<(Vec<Member>, Vec<Foreign>), String> {
     Ok(sort_out(&metadata, root))
 }
 
-/// Takes from cargo's answer what the checks need.
+/// Takes the checks' facts from cargo's answer.
 fn sort_out(metadata: &Value, root: &Path) -> (Vec<Member>, Vec<Foreign>) {
     let ours = |id: &Value| list(metadata, "workspace_members").contains(id);
     let mut members = Vec::new();

@@ -4,7 +4,7 @@
 //! pages, of which only the first is ever touched. Ports on interfaces have frames of an MTU:
 //! buffers of one page, in large pages, which `AF_XDP` can receive into ([`crate::afxdp`]).
 //!
-//! Invariant: where every port's longest frame fits into a page beside what is kept before it,
+//! Invariant: where every port's longest frame fits into a page beside its notes and headroom,
 //! buffers are pages.
 
 use crate::afxdp::{CHUNK, FRAME};
@@ -15,7 +15,7 @@ use wire::Pool;
 /// time.
 const AHEAD: usize = 16 << 20;
 
-/// What a pool of `count` buffers is made of: the longest frame, the pages, bytes of them that are
+/// The parts of a pool of `count` buffers: the longest frame, the pages, bytes of them that are
 /// there at once, and bytes in all.
 fn made_of(count: usize, frame_max: usize) -> (usize, Want, usize, usize) {
     let (frame_max, want, ahead) = match frame_max > FRAME {
@@ -26,7 +26,7 @@ fn made_of(count: usize, frame_max: usize) -> (usize, Want, usize, usize) {
     (frame_max, want, ahead.min(length), length)
 }
 
-/// Bytes of such a [`pool`]: those that are there at once, and the most.
+/// Bytes of such a [`pool`]: at once, and at most.
 pub fn bytes(count: usize, frame_max: usize) -> (usize, usize) {
     let (_, _, ahead, length) = made_of(count, frame_max);
     (ahead, length)

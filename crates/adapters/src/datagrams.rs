@@ -5,13 +5,13 @@
 //!   socket ── recvmmsg ──► [ side by side ] ─► next, next, …
 //! ```
 //!
-//! The bytes of a datagram to be sent are copied, so that its sender need not keep them. Those of a
-//! received one are read, and decrypted, where they are.
+//! The bytes of a datagram to be sent are copied, so that its sender need not keep them. The bytes
+//! of a received datagram are read, and decrypted, where they are.
 //!
-//! Invariants: a datagram is counted once, as sent, unsent or received; one that was cut off is
-//! known to be.
+//! Invariants: a datagram is counted once, as sent, unsent or received; a datagram that was cut off
+//! is known to be.
 //!
-//! Not here: what is in them.
+//! Not here: the datagrams' contents.
 
 use arrayvec::ArrayVec;
 use runtime::env::PortCounters;
@@ -148,7 +148,8 @@ impl Incoming {
         }
     }
 
-    /// The number of the next datagram, if one has come; `None` of it: it was cut off.
+    /// The number of the next datagram, if there is one; `Some(None)` for a datagram that was cut
+    /// off.
     pub fn next(&mut self, fd: BorrowedFd<'_>) -> Option<Option<usize>> {
         if self.next == self.received.len() {
             self.receive(fd);

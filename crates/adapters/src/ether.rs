@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Each pair of workers has a packet socket of its own at each end. The kernel hands it frames of
-//! the EtherType only, and a filter in the socket those of its two workers, which stand in the
-//! frame's head; so many pairs share an interface, and each frame is copied once. What is left is
-//! held against the two link addresses.
+//! the EtherType only, and a filter in the socket only frames of its two workers, which stand in
+//! the frame's head; so many pairs share an interface, and each frame is copied once. The port
+//! holds the remaining frames against the two link addresses.
 //!
 //! Invariants: as of [`crate::udp`].
 //!
@@ -43,8 +43,8 @@ pub struct EtherLink {
 }
 
 impl EtherLink {
-    /// A link by an interface to the worker `to` at a link address, for the worker `from`. What
-    /// goes wrong later is told to `reports`.
+    /// A link by an interface to the worker `to` at a link address, for the worker `from`.
+    /// `reports` gets later errors.
     pub fn open(
         interface: &Interface,
         peer: Address,
@@ -98,9 +98,9 @@ impl EtherLink {
     }
 }
 
-/// A socket that receives what is for this pair.
+/// A socket that receives this pair's frames.
 fn open(interface: &Interface, (from, to): (u16, u16)) -> io::Result<OwnedFd> {
-    // Of no protocol: it receives nothing before it has its filter.
+    // A socket of no protocol: it receives nothing before it has its filter.
     let fd = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     // The head's two workers, as the other end writes them.
     let workers = u32::from(to) << 16 | u32::from(from);
@@ -131,7 +131,7 @@ fn open(interface: &Interface, (from, to): (u16, u16)) -> io::Result<OwnedFd> {
         )
     };
     crate::interface::system::checked(result)?;
-    // What this host sends is not received.
+    // Frames that this host sends are not received.
     set_option(&fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)?;
     widen(&fd)?;
     let address = crate::afpacket::address(interface, ETHERTYPE);

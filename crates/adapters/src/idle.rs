@@ -76,8 +76,8 @@ impl Sleeper {
     pub fn wake(&self) {
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             let one = 1_u64;
-            // SAFETY: the kernel reads eight bytes. It fails only if the event is set to bursting,
-            // and then it is set.
+            // SAFETY: the kernel reads eight bytes. The call fails only if the event is set to
+            // bursting, and then it is set.
             unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
         }
     }

@@ -1,9 +1,9 @@
 //! Descriptors that a process was started with.
 //!
-//! Not here: those that it opens itself; they are closed with the process.
+//! Not here: descriptors that the process opens itself; they are closed with it.
 
-/// Closes all but standard input, output and error. To be called first in `main`: what is open then
-/// has no owner in this process.
+/// Closes all but standard input, output and error. To be called first in `main`: descriptors open
+/// then have no owner in this process.
 pub fn close() {
     // A kernel before 5.9 does not know the call: everything that Flowkeep opens is closed by the
     // start itself (`O_CLOEXEC`).

@@ -45,7 +45,7 @@ pub enum KeyError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Others may read it.
@@ -59,9 +59,9 @@ pub enum KeyError {
     Foreign {
         /// The file.
         file: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// Whose it must be.
+        /// The user that must own it.
         user: u32,
     },
     /// It has no key.
@@ -71,7 +71,7 @@ pub enum KeyError {
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
     /// Two have one number.
@@ -114,7 +114,7 @@ pub fn secret(path: &Path, also: Option<u32>) -> Result<(u8, [u8; 32]), KeyError
         source,
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    // Of what is open, not of its name.
+    // The open file's metadata, not its name's.
     let metadata = file.metadata().map_err(unreadable)?;
     if metadata.mode() & 0o077 != 0 {
         return Err(KeyError::Open {
@@ -145,7 +145,7 @@ fn is_own(owner: u32, user: u32, also: Option<u32>) -> bool {
     owner == user || owner == 0 || also == Some(owner)
 }
 
-/// The key in a file's text, or in which line what is wrong.
+/// The key in a file's text, or the line and problem of an error.
 fn parse(text: &str) -> Result<(u8, [u8; 32]), (usize, &'static str)> {
     let lines = text.lines().enumerate();
     let mut lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.trim().starts_with('#'));
@@ -175,7 +175,7 @@ fn parse(text: &str) -> Result<(u8, [u8; 32]), (usize, &'static str)> {
         }
     }
     if secret == [0; 32] {
-        // What links without a secret are sealed with.
+        // Links without a secret are sealed with zeros.
         return Err(wrong("the key is all zeros, which is no secret"));
     }
     if let Some((at, _)) = lines.next() {

@@ -1,8 +1,8 @@
 //! An allocator that lays large pieces out in 2 MiB pages.
 //!
 //! Tables that functions keep (mappings, indices) are ordinary vectors and maps, and random
-//! accesses to them cost a page walk each where pages are small. What is 1 MiB and larger comes
-//! from a mapping that the kernel is asked to back with large pages; everything else is the system
+//! accesses to them cost a page walk each where pages are small. Pieces of 1 MiB and more come from
+//! a mapping that the kernel is asked to back with large pages; all others are the system
 //! allocator's.
 //!
 //! Memory is taken when it is used, but within [`at_once`]: there a piece is touched when it is
@@ -10,13 +10,13 @@
 //! the kernel to find and clear 2 MiB: 0.1 ms where memory is at hand, and 5 to 15 ms in a virtual
 //! machine whose host has yet to find it.
 //!
-//! A capture of some thousand packets uses a small part of many pieces, and so does what a worker
-//! asks for while it runs. Where [`sparing`] was called, the first 2 MiB of a piece are small pages, so
-//! that those parts alone are taken, and packets wait for no large one; what is behind them has large
-//! ones, as all of a piece within [`at_once`] has.
+//! A capture of some thousand packets uses a small part of many pieces, and a worker uses as little
+//! of the pieces that it asks for while it runs. Where [`sparing`] was called, the first 2 MiB of a
+//! piece are small pages, so that those parts alone are taken, and packets wait for no large one;
+//! the rest has large ones, as all of a piece within [`at_once`] has.
 //!
-//! It counts what a thread asks for within [`counted`]: what a worker needs is known by making one,
-//! without a second list of its tables' sizes.
+//! The allocator counts the bytes that a thread asks for within [`counted`]: a worker's need is
+//! known by making one, without a second list of its tables' sizes.
 //!
 //! Where the kernel has no room for a large piece, the process ends with a word on what to do: Rust
 //! would end it without one.
@@ -66,13 +66,13 @@ pub fn counted<T>(make: impl FnOnce() -> T) -> (T, usize) {
         }
     }
     let _before = Before(COUNTED.replace(Some(0)));
-    // An optimiser leaves out what nothing else looks at.
+    // An optimiser leaves out a value that nothing else looks at.
     let made = std::hint::black_box(make());
     let bytes = COUNTED.get().unwrap_or(0);
     (made, usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Counts what is asked for, or what is given back, if that is wanted.
+/// Counts bytes asked for, or given back, if that is wanted.
 fn count(layout: &Layout, sign: isize) {
     if let Some(so_far) = COUNTED.get() {
         let bytes = match is_large(layout) {

@@ -31,7 +31,7 @@ struct Read {
     taken: BTreeSet<u32>,
 }
 
-/// What the ports of a switch want of its buffers.
+/// The demands of a switch's ports on its buffers.
 #[derive(Default)]
 pub struct Buffers {
     frame_max: usize,
@@ -43,7 +43,7 @@ impl Look {
     /// Looks at a port, or at half of one, as it would be opened. `buffers` are those of its
     /// switch.
     pub fn at(&mut self, uri: &PortUri, half: Half, buffers: &mut Buffers) -> Result<(), InterfaceError> {
-        // Of a port of two things, what comes in says how long frames are.
+        // Of a port of two halves, the input says how long frames are.
         let frame_max = match uri {
             PortUri::Packet { interface, .. } => {
                 let found = PacketPort::look(interface, half)?;

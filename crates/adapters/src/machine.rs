@@ -10,7 +10,7 @@ use crate::clock::allowed_cpus;
 use serde::Serialize;
 use std::fs;
 
-/// What a bench ran on.
+/// The machine that a bench ran on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
     /// The processor's name.
@@ -78,7 +78,7 @@ pub fn load_average() -> f64 {
         .unwrap_or(0.0)
 }
 
-/// What all processors together did since the machine started, in ticks of 10 ms.
+/// The work of all processors together since the machine started, in ticks of 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     /// All ticks.

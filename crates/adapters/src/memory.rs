@@ -2,11 +2,10 @@
 //!
 //! Two ports:
 //!
-//! - [`MemoryPort`] has a [`MemoryEnd`] that tests and embedding programs hold: what is pushed
-//!   there is received, what is transmitted is taken there. Frames are copied and a lock is taken
-//!   once per burst: for correctness, not for speed.
-//! - [`RepeatPort`] gives the same frames over and over and swallows what is transmitted: for
-//!   benches.
+//! - [`MemoryPort`] has a [`MemoryEnd`] that tests and embedding programs hold: frames pushed there
+//!   are received, transmitted ones are taken there. Frames are copied and a lock is taken once per
+//!   burst: for correctness, not for speed.
+//! - [`RepeatPort`] gives the same frames over and over and swallows transmitted ones: for benches.
 //!
 //! ```
 //! use flowkeep_adapters::memory::MemoryPort;
@@ -198,7 +197,7 @@ impl Port for MemoryPort {
     }
 }
 
-/// Gives prepared frames over and over, in order, and swallows what is transmitted.
+/// Gives prepared frames over and over, in order, and swallows transmitted ones.
 pub struct RepeatPort {
     bytes: Vec<u8>,
     /// Where each frame ends in `bytes`.

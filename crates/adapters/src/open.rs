@@ -1,6 +1,6 @@
 //! Opens ports by their URIs.
 //!
-//! Theory of operation. [`Ports`] is what the ports of one process have in common: where they
+//! Theory of operation. [`Ports`] has the parts that the ports of one process share: where they
 //! report to, the memory queues by name, which files are being read and written, and how a
 //! generator is made.
 //!
@@ -17,7 +17,7 @@
 //!
 //! Invariant: no file is written that this process reads or writes otherwise.
 //!
-//! Not here: what the URIs mean ([`crate::uri`]), which port is on which side.
+//! Not here: the URIs' meaning ([`crate::uri`]), which port is on which side.
 
 use crate::afpacket::{Half, PacketPort};
 use crate::afxdp::{Redirects, XdpPort};
@@ -40,7 +40,7 @@ use std::sync::Arc;
 /// Any port.
 pub type BoxPort = Box<dyn Port + Send>;
 
-/// Makes a generator; the error says what is wrong with the profile and how to mend it.
+/// Makes a generator; the error says the profile's problem and how to mend it.
 pub type OpenGenerator = fn(&GenerateUri, &Reports) -> Result<BoxPort, String>;
 
 /// Why a port could not be opened.
@@ -69,7 +69,7 @@ pub enum OpenError {
     Generator {
         /// The profile.
         profile: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// This process has no generator.
@@ -95,7 +95,7 @@ fn unreadable(source: std::io::Error) -> InterfaceError {
     }
 }
 
-/// What the ports of one process have in common.
+/// The parts that the ports of one process share.
 #[derive(Default)]
 pub struct Ports {
     reports: Reports,
@@ -145,12 +145,12 @@ impl Ports {
         }
     }
 
-    /// Opens what packets come from.
+    /// Opens the port that packets come from.
     pub fn open_input(&mut self, uri: &str) -> Result<BoxPort, OpenError> {
         self.open_one(PortUri::parse(uri, Role::Input)?, Half::Receive)
     }
 
-    /// Opens what packets go to.
+    /// Opens the port that packets go to.
     pub fn open_output(&mut self, uri: &str) -> Result<BoxPort, OpenError> {
         self.open_one(PortUri::parse(uri, Role::Output)?, Half::Transmit)
     }
@@ -264,8 +264,8 @@ fn pair(input: &str, output: &str) -> Result<(PortUri, PortUri), OpenError> {
     Ok((from, to))
 }
 
-/// A file by its device and number, which all its names share; `None` for what is no file, such as
-/// a pipe: that may be shared.
+/// A file by its device and number, which all its names share; `None` for a path to no file, such
+/// as a pipe: ports may share it.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(path).ok()?;
     file.is_file().then(|| (file.dev(), file.ino()))

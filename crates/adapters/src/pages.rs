@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Every page is touched at once ([`map_ahead`]: the first ones), so that none is missing on the
-//! first packet's path and what was asked for and what is there can be compared:
-//! [`Pages::huge_bytes`] is what the kernel says (`/proc/self/smaps`) is really huge.
+//! first packet's path and the pages asked for and the pages there can be compared:
+//! [`Pages::huge_bytes`] are the bytes that are really huge, as the kernel says
+//! (`/proc/self/smaps`).
 //!
 //! Invariants: a region is zeroed, aligned to 2 MiB, a whole number of pages long, and unmapped
 //! once, by its `Drop`.
@@ -32,7 +33,7 @@ use wire::memory::Region;
 pub const HUGE: usize = 2 << 20;
 const BASE: usize = 4096;
 
-/// What kind of pages a region has.
+/// The kind of a region's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// 2 MiB pages reserved beforehand (hugetlbfs).
@@ -43,17 +44,17 @@ pub enum PageKind {
     Plain,
 }
 
-/// What kind of pages to ask for.
+/// The kind of pages to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Want {
     /// The best there are.
     #[default]
     Huge,
-    /// 4 KiB pages, to measure what the others bring.
+    /// 4 KiB pages, to measure the gain of the others.
     Plain,
 }
 
-/// A region, and what it was made of.
+/// A region, and the pages it was made of.
 pub struct Pages {
     /// The memory.
     pub region: Region,
@@ -81,8 +82,8 @@ pub fn space_max() -> Option<u64> {
 }
 
 /// Has the C library's allocator reserve no address space for each thread, where that is limited: it
-/// takes 64 MiB for a thread that it may not use, and leaves too little for what is needed. To be
-/// called before there are threads.
+/// takes 64 MiB for a thread that it may not use, and leaves too little. To be called before there
+/// are threads.
 pub fn spare_space() {
     #[cfg(target_env = "gnu")]
     if space_max().is_some() {
@@ -91,7 +92,7 @@ pub fn spare_space() {
     }
 }
 
-/// What helps where there is no more memory.
+/// The remedy where there is no more memory.
 fn remedy() -> String {
     match space_max() {
         Some(most) => format!(
@@ -104,7 +105,7 @@ fn remedy() -> String {
 
 /// Ends the process with a word on its memory, where the language would end it without one.
 pub(crate) fn out_of_memory(bytes: usize) -> ! {
-    // What allocates may fail once more; then there are no words.
+    // An allocation may fail once more; then there are no words.
     let error = PagesError {
         length: bytes,
         source: std::io::ErrorKind::OutOfMemory.into(),
@@ -181,7 +182,7 @@ fn map_reserved(length: usize) -> Option<NonNull<u8>> {
     NonNull::new(start.ok()?.cast())
 }
 
-/// A mapping that begins on a 2 MiB boundary: one that is longer by a page, with both ends cut off.
+/// A mapping that begins on a 2 MiB boundary: a mapping longer by a page, with both ends cut off.
 pub(crate) fn map_aligned(length: usize) -> rustix::io::Result<NonNull<u8>> {
     let roomy = length.checked_add(HUGE).ok_or(rustix::io::Errno::NOMEM)?;
     // SAFETY: as above.

@@ -4,7 +4,7 @@
 //! handlers are installed so that system calls begin again; then a process that was asked to end
 //! would not, as long as no other process comes.
 //!
-//! Not here: what is read or written once it is open.
+//! Not here: reading and writing once the file is open.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fcntl_setfl};

@@ -1,4 +1,4 @@
-//! What went wrong at a port, in words, for the operator.
+//! Errors of a port, in words, for the operator.
 //!
 //! A port has no return value for "the disk is full": packets go on, are counted as unsent, and the
 //! reason is put here once. [`Reports`] is a handle to one list; every port opened with it writes
@@ -22,14 +22,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Reports that wait to be taken; further ones are dropped.
 pub const KEPT: usize = 64;
 
-/// One thing that went wrong.
+/// An error of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Which port, as its URI or path.
+    /// The port, as its URI or path.
     pub port: String,
-    /// What happened.
+    /// The problem.
     pub problem: String,
-    /// What to do about it; empty if there is nothing to do.
+    /// The remedy; empty if there is none.
     pub remedy: String,
     /// Whether something is lost that was to be there: a run with such a report has failed.
     pub is_failure: bool,
@@ -72,7 +72,7 @@ impl Reports {
         }
     }
 
-    /// Takes what has come together, oldest first.
+    /// Takes all reports, oldest first.
     pub fn take(&self) -> Vec<Report> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

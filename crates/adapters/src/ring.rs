@@ -2,7 +2,7 @@
 //! buffers.
 //!
 //! Theory of operation. A buffer's ownership is passed, nothing is copied. Each end is a [`Port`]:
-//! what one transmits the other receives, in order, whatever it is: frames, messages between
+//! the other end receives all buffers that one transmits, in order: frames, messages between
 //! workers, and empty buffers on their way home.
 //!
 //! ```text
@@ -21,16 +21,16 @@
 //! ```
 //!
 //! *Sessions.* A ring outlives the workers at its ends, where these come and go while the process
-//! runs. A worker that begins or ends at one says so ([`RingPort::set_session`]), and the other end
-//! sees it behind everything that was sent before. What is sent to an end without a worker stays in
-//! the ring: buffers on their way home, for the next worker there, and at first what was for the
-//! last one, which its wreck takes off and sends home (`runtime::worker::failing`).
+//! runs. A worker that begins or ends at a ring says so ([`RingPort::set_session`]), and the other
+//! end sees it behind everything that was sent before. Buffers sent to an end without a worker stay
+//! in the ring: buffers on their way home, for the next worker there, and at first buffers for the
+//! last worker, which its wreck takes off and sends home (`runtime::worker::failing`).
 //!
 //! Invariants: order; nothing lost, nothing twice; an empty buffer is not counted as a packet; an
 //! end that sees the other closed sees all it sent before. The tests below with two threads hold
 //! them; `cargo xtask nightly` runs these under miri with many seeds, each another order of the
-//! threads and other values that atomics may show. The ring itself is `rtrb`'s, used as it is; what
-//! is ours is the flags of the ends, and how they go with the ring.
+//! threads and other values that atomics may show. The ring itself is `rtrb`'s, used as it is; ours
+//! are the flags of the ends, and how they go with the ring.
 //!
 //! Not here: links between processes and hosts, which copy.
 
@@ -94,8 +94,8 @@ impl RingPort {
         )
     }
 
-    /// Says that this end transmits no more: the other is finished when it has received what is on
-    /// the way. It may go on receiving.
+    /// Says that this end transmits no more: the other is finished when it has received all buffers
+    /// on the way. This end may go on receiving.
     pub fn close(&mut self) {
         self.closed_here.store(true, Ordering::Release);
     }
@@ -110,7 +110,7 @@ impl RingPort {
     /// links that no worker reads yet.
     pub fn look(&mut self) {
         let there = self.session_there.load(Ordering::Acquire);
-        // In this order: what was sent before is in the ring by the time that it is seen.
+        // In this order: buffers sent before are in the ring by the time that the session is seen.
         if there != self.session && self.incoming.is_empty() {
             self.session = there;
         }
@@ -180,7 +180,7 @@ impl Port for RingPort {
     }
 
     fn finished(&self) -> bool {
-        // In this order: what was sent before the end closed is in the ring by the time that is
+        // In this order: buffers sent before the end closed are in the ring by the time that is
         // seen.
         let closed = self.closed_there.load(Ordering::Acquire) || self.incoming.is_abandoned();
         closed && self.incoming.is_empty()
@@ -204,7 +204,7 @@ impl Port for RingPort {
     fn room(&self) -> usize {
         let capacity = self.out.buffer().capacity();
         let room = |slots: usize| self.limit.saturating_sub(capacity - slots);
-        // What was free at the last look is free still: only this end fills.
+        // Slots free at the last look are free still: only this end fills.
         match room(self.out.cached_slots()) {
             plenty @ PLENTY.. => plenty,
             _ => room(self.out.slots()),
@@ -274,7 +274,7 @@ mod tests {
         assert!(!a.finished());
         a.receive(0, &mut pool, &mut burst);
         assert!(a.finished());
-        // The other end is gone: what is sent is counted, and the buffer comes home.
+        // The other end is gone: a sent packet is counted, and the buffer comes home.
         a.transmit(0, &mut pool, &mut burst);
         assert_eq!((a.counters().unsent_packets, pool.free()), (1, 2));
     }

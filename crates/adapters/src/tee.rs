@@ -1,5 +1,5 @@
-//! Ports made of ports: [`Tee`] records what passes one, [`Duplex`] receives from one and transmits
-//! to another.
+//! Ports made of ports: [`Tee`] records the packets that pass a port, [`Duplex`] receives from one
+//! and transmits to another.
 //!
 //! ```text
 //!   Tee      transmit ─┬─► port ─┬─► receive          Duplex    receive  ◄── input
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariant: a packet is recorded as it is handed in or out; recording changes nothing and loses
-//! nothing. What cannot be written is reported by the capture, not counted by the port.
+//! nothing. The capture reports a packet that cannot be written; the port does not count it.
 
 use crate::pcap::PcapOutput;
 use runtime::env::{AttachError, Burst, Port, PortCounters};
@@ -25,8 +25,8 @@ pub struct Tee<A, W: Write = File> {
 }
 
 impl<A: Port, W: Write> Tee<A, W> {
-    /// Records what is transmitted to `port` in `sent` and what it receives in `received`, where
-    /// they are given.
+    /// Records packets transmitted to `port` in `sent` and packets that it receives in `received`,
+    /// where they are given.
     pub fn new(port: A, sent: Option<PcapOutput<W>>, received: Option<PcapOutput<W>>) -> Self {
         Tee { port, sent, received }
     }
@@ -259,7 +259,7 @@ mod tests {
         assert!(burst.is_empty() && !port.finished());
         port.receive(6, &mut pool, &mut burst);
         assert_eq!(burst[0].frame(), udp(2, 1));
-        // What was in the burst before is not what was received now.
+        // A packet that was in the burst before was not received now.
         port.receive(6, &mut pool, &mut burst);
         port.flush();
         assert_eq!(

@@ -2,9 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! [`Front`] goes before a frame, and a batch of them to the kernel. What comes is held against the
-//! network and the two workers, and handed on without what stood in front. The channel judges the
-//! rest: its tag, its session, its number.
+//! [`Front`] goes before a frame, and a batch of them to the kernel. A datagram is held against the
+//! network and the two workers, and handed on without its front. The channel judges the rest: its
+//! tag, its session, its number.
 //!
 //! ```text
 //!   channel ── frame ─► send: │ Geneve, 16 │ frame │ ─► UDP ─► receive ── frame ─► channel
@@ -21,8 +21,8 @@
 //!   receives A:6081, connected   ◄────────────── B:source_port(2, 1)                         sends
 //! ```
 //!
-//! A process that is started twice is told so: a pair's sending port can be had once. What the
-//! kernel does not take is lost, counted as unsent, and told once; the channel sends it again.
+//! A process that is started twice is told so: a pair's sending port can be had once. A frame that
+//! the kernel does not take is lost, counted as unsent, and told once; the channel sends it again.
 //!
 //! Invariants: a datagram that is not this link's, or was cut off, is counted as refused and
 //! changes nothing; nothing is allocated after the start.
@@ -46,7 +46,7 @@ pub fn frame_max(mtu: usize, address: IpAddr) -> usize {
     mtu.saturating_sub(header + 8 + FRONT)
 }
 
-/// What a link is opened with.
+/// The settings of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpSettings {
     /// This host's address.
@@ -55,7 +55,7 @@ pub struct UdpSettings {
     pub peer: IpAddr,
     /// The port that frames go to, at both ends.
     pub port: u16,
-    /// What this end writes: network, its worker, and the other end's.
+    /// This end's front: network, its worker, and the other end's.
     pub front: Front,
     /// The longest frame, in bytes.
     pub frame_max: usize,
@@ -110,7 +110,7 @@ pub enum UdpError {
         local: IpAddr,
         /// To where.
         peer: IpAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -129,7 +129,7 @@ pub struct UdpLink {
 }
 
 impl UdpLink {
-    /// Opens one end. What goes wrong later is told to `reports`.
+    /// Opens one end. `reports` gets later errors.
     pub fn open(settings: UdpSettings, reports: &Reports) -> Result<UdpLink, UdpError> {
         let UdpSettings {
             local,
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(received(&mut b), [b"frame"]);
     }
 
-    /// Datagrams of others, and what is no datagram of ours, are counted and not passed on.
+    /// Datagrams that are not this link's are counted and not passed on.
     #[test]
     fn what_is_not_this_links_is_refused() {
         let [a, b] = addresses();
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!((counters.received_packets, counters.refused_packets), (1, 5));
     }
 
-    /// The peer is not there yet: what is sent is lost, and the link works on.
+    /// The peer is not there yet: sent frames are lost, and the link works on.
     #[test]
     fn a_missing_peer_is_no_error() {
         let [a, b] = addresses();

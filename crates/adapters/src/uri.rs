@@ -1,7 +1,6 @@
-//! Ports by name: what a person writes for one, and what it says.
+//! Ports by name: the text of a port, and its meaning.
 //!
-//! `scheme:name?parameter=value&parameter=value`, read for one role: what packets come from, or
-//! what they go to.
+//! `scheme:name?parameter=value&parameter=value`, read for one role: input, or output.
 //!
 //! | URI | role | parameters |
 //! |---|---|---|
@@ -33,7 +32,7 @@ use crate::pcap::{Format, InputSettings, Rounds, Timing};
 use crate::reflect::{Mode, ReflectSettings};
 use std::path::{Path, PathBuf};
 
-/// What a port is for.
+/// The purpose of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Packets come from it.
@@ -42,7 +41,7 @@ pub enum Role {
     Output,
 }
 
-/// What a URI says.
+/// A port as its URI describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PortUri {
     /// A capture to be read.
@@ -61,7 +60,7 @@ pub enum PortUri {
     },
     /// Queues in this process.
     Memory {
-        /// Which.
+        /// Their name.
         name: String,
     },
     /// A network interface, by packet sockets.
@@ -84,14 +83,14 @@ pub enum PortUri {
     Reflect {
         /// How it answers.
         settings: ReflectSettings,
-        /// Where what is sent to it is recorded.
+        /// The capture of packets sent to it.
         record: Option<PathBuf>,
-        /// Where what it answers is recorded.
+        /// The capture of its answers.
         record_answers: Option<PathBuf>,
     },
 }
 
-/// What a `generate:` URI says; its parameters are the generator's business.
+/// A `generate:` URI; its parameters are the generator's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenerateUri {
     /// The file that describes the traffic.
@@ -100,7 +99,7 @@ pub struct GenerateUri {
     pub parameters: Vec<(String, String)>,
 }
 
-/// What is wrong with a URI, and what to write instead.
+/// The problem of a URI, and the text to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UriError {
     /// There is no colon.
@@ -144,7 +143,7 @@ pub enum UriError {
         scheme: &'static str,
         /// The parameter.
         name: String,
-        /// What there is.
+        /// The parameters that there are.
         known: &'static [&'static str],
     },
     /// A parameter is there twice.
@@ -153,14 +152,14 @@ pub enum UriError {
         /// The parameter.
         name: String,
     },
-    /// A value is not one that the parameter takes.
+    /// The parameter does not take this value.
     #[error("`{name}={value}` cannot be; {name} is {allowed}")]
     Value {
         /// The parameter.
         name: &'static str,
         /// The value.
         value: String,
-        /// What it may be.
+        /// The values that it takes.
         allowed: &'static str,
     },
     /// `speed` without `timing=original`.
@@ -186,7 +185,7 @@ pub enum UriError {
     NoOutput,
 }
 
-/// What a name without a scheme most likely is: an interface of this machine, or a file.
+/// The likely scheme of a name without one: an interface of this machine, or a file.
 fn likely(name: &str) -> &'static str {
     let is_name = !name.is_empty() && !name.contains(['/', '.']);
     match is_name && std::path::Path::new("/sys/class/net").join(name).exists() {

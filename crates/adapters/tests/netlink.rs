@@ -29,7 +29,7 @@ impl Drop for Peer {
     }
 }
 
-/// Waits until what is asked for holds.
+/// Waits until the condition holds.
 #[track_caller]
 fn until(watcher: &mut Watcher, what: &str, mut holds: impl FnMut(&Watcher) -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -132,7 +132,7 @@ fn follow() {
     until(&mut watcher, "its new address", |w| {
         of(w, "10.77.0.9") == Some([2, 0, 0, 0, 0, 10])
     });
-    // What the kernel has by IPv6 of the address that maps it is no neighbour's of IPv4.
+    // A neighbour by IPv6 at the address that maps it is no neighbour by IPv4.
     ip("-6 neigh add ::ffff:10.77.0.9 lladdr 02:00:00:00:66:66 dev fk0 nud permanent");
     ip("-6 route add ::ffff:192.0.2.0/120 dev fk0");
     ip("-6 neigh add fd77::9 lladdr 02:00:00:00:00:09 dev fk0 nud permanent");

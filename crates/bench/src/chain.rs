@@ -217,7 +217,7 @@ impl<const DEADLINES: bool> Subject for Baseline<DEADLINES> {
     }
 }
 
-/// What the floor remembers of a flow: one cache line.
+/// The floor's state of a flow: one cache line.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Bare {

@@ -14,7 +14,7 @@ use super::{Memory, Options, gateway, orders, parameters};
 use runtime::BURST;
 
 impl Chain {
-    /// Lets time go on and the runtime find what has expired.
+    /// Lets time go on and the runtime find expired flows.
     fn expire(&mut self, nanoseconds: u64) {
         self.now += nanoseconds;
         while !self.runtime.step(self.now).is_idle() {}

@@ -37,7 +37,7 @@ use std::time::Duration;
 use traffic::Popularity;
 use wire::memory::{Array, Region};
 
-/// What to measure, and how long.
+/// The measurements, and how long they take.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Runs of each case.
@@ -142,7 +142,7 @@ impl Memory {
 
     /// A region of this length.
     pub(crate) fn region(&self, length: usize) -> Region {
-        // What is small lies in the heap: a 2 MiB page each would waste more than it gains.
+        // Small regions lie in the heap: a 2 MiB page each would waste more than it gains.
         if length < 1 << 20 {
             return Region::heap(length);
         }

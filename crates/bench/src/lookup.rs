@@ -1,9 +1,9 @@
-//! Finding what is kept of a burst's packets: what baselines and floors have in common with the
+//! Finding the values of a burst's packets: the part that baselines and floors share with the
 //! worker.
 //!
 //! The same table, key, hash and prefetching: parse and hash all, prefetch buckets, take the
-//! candidates, prefetch what they name, compare keys. Written as lean as can be, since it is what
-//! others are compared with.
+//! candidates, prefetch what they name, compare keys. Written as lean as can be, since others are
+//! compared with it.
 
 use super::Memory;
 use arrayvec::ArrayVec;
@@ -12,7 +12,7 @@ use runtime::table::Table;
 use wire::memory::{Array, prefetch};
 use wire::{FlowKey, HashSeed, PacketBox};
 
-/// What has a key.
+/// A value that has a key.
 pub(super) trait Keyed: Copy {
     /// The key.
     fn key(&self) -> &FlowKey;
@@ -50,7 +50,7 @@ impl<T: Keyed> Lookup<T> {
         self.slots[index as usize] = thing;
     }
 
-    /// What is at an index.
+    /// The value at an index.
     pub fn at(&mut self, index: u32) -> &mut T {
         &mut self.slots[index as usize]
     }

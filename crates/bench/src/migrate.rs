@@ -45,7 +45,7 @@ struct Pair {
     at: usize,
 }
 
-/// What one run showed.
+/// The result of one run.
 struct Moved {
     nanoseconds: u64,
     receipt: Receipt,

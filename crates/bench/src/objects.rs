@@ -19,8 +19,8 @@
 //! of their number. `shared` with one, two and four runtimes is figure 8: the work for a packet,
 //! which is to stay as it is.
 //!
-//! Behind each run the objects of all runtimes are listed, and their sums are what was sent; if
-//! not, the run ends in a panic.
+//! Behind each run the objects of all runtimes are listed, and their sums must be the packets sent;
+//! if not, the run ends in a panic.
 //!
 //! Not here: runtimes that come and go meanwhile (`scale`).
 
@@ -47,7 +47,7 @@ const ASSETS: usize = 512;
 const UNDER_WAY: usize = 64;
 /// How long the delay of packets is looked at.
 const DELAYS_NS: u64 = 100_000_000;
-/// So long what was merged may take to its object, and a run to its end.
+/// The time that merged calls may take to their object, and a run to its end.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// Flows and packets that were counted.
@@ -201,7 +201,7 @@ fn plan(kept: &str) -> Plan {
     Plan::new(vec![rule], vec![assets]).expect("it is a chain")
 }
 
-/// What one run showed.
+/// The result of one run.
 struct Run {
     opened: f64,
     packets: f64,
@@ -328,7 +328,7 @@ fn run(kept: &str, runtimes: usize, flows: u32, order: &[u32], memory: &Memory) 
     }
 }
 
-/// What is kept where, and at how many runtimes.
+/// The place of the counts, and the number of runtimes.
 const CASES: [(&str, &str, usize); 5] = [
     ("own, 2 runtimes", "own", 2),
     ("shared, 2 runtimes", "shared", 2),

@@ -3,7 +3,7 @@
 //! Each row is a case of another scenario, at a size that a small machine does in a minute. The
 //! papers' hardware is theirs (`theirs` says how many processors, where it matters), so the two
 //! columns are no comparison of programs; each scenario by itself compares within one run.
-//! `docs/papers.md` says of each figure what is measured here and what is not.
+//! `docs/papers.md` says of each figure which parts are measured here and which are not.
 //!
 //! Scenarios with threads of their own come first: the others pin this thread to a processor, where
 //! the threads that it starts would be, too.
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// What is taken of a case.
+/// The number that is taken of a case.
 #[derive(Clone, Copy)]
 enum Take {
     /// Its figure, by so much.

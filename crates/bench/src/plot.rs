@@ -28,7 +28,7 @@ const STYLE: &str = "text{font:13px sans-serif}.head{font-size:16px}.grid{stroke
 /// A row of the picture.
 pub(crate) struct Bar {
     pub label: String,
-    /// What stands below the label: what it is compared with.
+    /// The text below the label: the reference of the comparison.
     pub note: String,
     pub unit: &'static str,
     pub median: f64,
@@ -62,7 +62,7 @@ pub fn of_papers(figures: &Figures) -> String {
     draw("flowkeep bench papers", figures.processor(), &figures.bars())
 }
 
-/// What is drawn so far, and where the next goes.
+/// The parts drawn so far, and where the next goes.
 struct Picture {
     parts: String,
     y: f64,

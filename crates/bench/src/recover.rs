@@ -50,15 +50,15 @@ use wire::memory::Region;
 use wire::tcp::flags;
 use wire::{HashSeed, LinkType, Pool};
 
-/// What another process is: number, flows, processor, pages, place.
+/// The other process's settings: number, flows, processor, pages, place.
 const NODE: &str = "FLOWKEEP_BENCH_RECOVER_NODE";
 /// Buffers of the switch, and of each runtime, as in production between processes.
 const BUFFERS: [usize; 2] = [16_384, 8192];
 /// Packets for a failed runtime wait no longer.
 const RECOVERY_MAX: u64 = 2_000_000_000;
-/// What takes longer has gone wrong.
+/// A run that takes longer has gone wrong.
 const PATIENCE: u64 = 60_000_000_000;
-/// A node says so often how it is.
+/// The interval of a node's status.
 const STATUS_NS: u64 = 10_000_000;
 /// Rounds without work, after which a node naps.
 const SPINS: u32 = 64;
@@ -109,7 +109,7 @@ fn run_node(node: u16, flows: u32, want: Want, place: &Path) {
     let links = vec![meeting.link(1 + node, 0)];
     let make = || {
         Runtime::new(settings, gateway::plan(), links, pool, |length| match want {
-            // What no flow has touched is not in memory.
+            // Pages that no flow has touched are not in memory.
             Want::Plain => Region::heap(length),
             _ => memory.region(length),
         })
@@ -247,8 +247,8 @@ struct Line {
     /// By flow: whether a packet has left since this was cleared.
     seen: Vec<bool>,
     count: usize,
-    /// By flow: itself if it was not seen, else a later one, up to the next that was not. One more
-    /// than the last flow is in it, too.
+    /// By flow: the flow itself if it was not seen, else a later one, up to the next that was not
+    /// seen. It has one place more than there are flows.
     next_unseen: Vec<u32>,
     /// The flow that is offered next, while flows are offered until each was seen.
     cursor: Option<usize>,
@@ -272,8 +272,8 @@ impl Line {
         Some(Next::Of(flow as u32, Segment::Data))
     }
 
-    /// The first flow that was not seen, from this one on. What is on the way there leads further
-    /// the next time, so that a look does not take as long as there are flows.
+    /// The first flow that was not seen, from this one on. Places on the way there lead further the
+    /// next time, so that a look does not take as long as there are flows.
     fn unseen_from(&mut self, from: usize) -> usize {
         let mut at = from;
         while at < self.seen.len() && self.seen[at] {
@@ -361,7 +361,7 @@ struct Cluster {
     node: (usize, Want),
 }
 
-/// What a run showed.
+/// The result of a run.
 struct Recovered {
     detection: f64,
     after: f64,
@@ -433,7 +433,7 @@ impl Cluster {
     /// Waits until the primary is met, and a flow begins.
     fn meet(&mut self) {
         self.step_until("the primary is not met", 64, |cluster| {
-            // It begins on this thread's processor.
+            // The primary begins on this thread's processor.
             std::thread::sleep(NAP);
             cluster.switch.link_mut(0).session() != 0
         });
@@ -461,7 +461,7 @@ impl Cluster {
                 });
             }
         }
-        // What was lost on the way, if anything, is sent again.
+        // Packets that were lost on the way, if any, are sent again.
         self.offer("flows do not open");
         let (cpu, want) = self.node;
         let replica = Node::start(1, self.flows, cpu, want, self.meeting.path());
@@ -501,7 +501,7 @@ impl Cluster {
         line.clear();
         let before = monotonic_ns();
         self.nodes[0].0.kill().expect("it is this process's child");
-        // What the primary had sent before is from before.
+        // The primary's earlier packets are from before the failure.
         self.step_until("the failure is not noticed", 1, |cluster| {
             cluster.switch.link_mut(0).session() == 0
         });

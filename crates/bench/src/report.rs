@@ -1,5 +1,5 @@
-//! What a benchmark says: one object with the machine, the cases, their raw samples and what each
-//! is compared with.
+//! A benchmark's report: one object with the machine, the cases, their raw samples and the
+//! reference of each.
 
 use schemars::JsonSchema;
 use serde::Serialize;

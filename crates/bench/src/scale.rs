@@ -42,7 +42,7 @@ const WAITING: usize = 1 << 20;
 /// How long the rate is looked for that the workers pass.
 const PROBE_NS: u64 = 50_000_000;
 
-/// What one order showed.
+/// The result of one order.
 #[derive(Default)]
 struct Scaled {
     took: u64,

@@ -1,5 +1,5 @@
-//! What benches of several workers have in common: where their links meet, and pools as workers
-//! have them that are linked to other processes.
+//! The common parts of benches of several workers: where their links meet, and pools of workers
+//! that are linked to other processes.
 
 use adapters::report::Reports;
 use adapters::shm::{self, ShmLink};

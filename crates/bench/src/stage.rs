@@ -1,7 +1,8 @@
 //! `bench stage`: what the shape of the stage API costs.
 //!
 //! Three fake functions with the state sizes of the real ones (48, 24 and 16 bytes), each touching
-//! its state, run over the real flow table, actors and timer. What differs is how they are called:
+//! its state, run over the real flow table, actors and timer. The cases differ in how the functions
+//! are called:
 //!
 //! | case | `process` is | called through |
 //! |---|---|---|
@@ -43,7 +44,7 @@ struct Two {
     words: [u64; 2],
 }
 
-/// What each fake function does: a little arithmetic on the packet and its state.
+/// The work of each fake function: a little arithmetic on the packet and its state.
 #[inline(always)]
 fn work(words: &mut [u64], packet: &mut Packet) -> Verdict {
     words[0] = words[0].wrapping_add(u64::from(packet.wire_length()));

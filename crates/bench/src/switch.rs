@@ -1,8 +1,8 @@
 //! `bench switch`: routing packets to the runtimes that have their groups.
 //!
 //! One switch, four runtimes that only take; groups are flows. Measured is a step that receives a
-//! burst, parses it, finds each packet's route and hands it to a link. `floor` is what the same
-//! look-up costs by itself ([`super::lookup`]).
+//! burst, parses it, finds each packet's route and hands it to a link. `floor` is the cost of the
+//! same look-up by itself ([`super::lookup`]).
 
 use super::lookup::{Keyed, Lookup};
 use super::report::Case;

@@ -1,7 +1,7 @@
 //! The traffic of the benchmarks: 64-byte TCP packets of many flows, handed to a worker by pointer.
 //!
 //! Packets are written between the measured steps, into buffers that stay in the second-level
-//! cache, as a network card's would. What is measured is the worker's `step` and nothing else.
+//! cache, as a network card's would. The worker's `step` is measured and nothing else.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -57,11 +57,11 @@ fn scatter(rank: u32, flows: u32) -> u32 {
     ((u64::from(rank) * 2_654_435_761) % u64::from(flows)) as u32
 }
 
-/// A port that hands over what was put into it, and keeps what comes out.
+/// A port that hands over the packets put into it, and keeps the packets that come out.
 pub struct BenchPort {
     /// To be received next.
     pub ready: Burst,
-    /// What was transmitted.
+    /// Transmitted packets.
     pub spent: Vec<PacketBox>,
     /// Buffers of packets that the worker has dropped: they went to its pool, and the port takes
     /// them from there.
@@ -124,8 +124,8 @@ const KEPT: usize = 64;
 /// The same of a worker that holds packets back.
 const ROOM: usize = 3 * BUFFERS;
 
-/// A worker's pool, and traffic in buffers of that pool: what the worker drops is given back where
-/// it is from.
+/// A worker's pool, and traffic in buffers of that pool: packets that the worker drops go back
+/// where they are from.
 pub fn shared() -> (Pool, Traffic) {
     shared_of(KEPT)
 }
@@ -182,7 +182,7 @@ fn template() -> [u8; FRAME] {
     frame
 }
 
-/// What a packet of a flow says.
+/// The kind of a packet of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Segment {
     /// The first.

@@ -6,10 +6,9 @@
 //!                       ▲ the other side's answers to SYNs, and how long packets took
 //! ```
 //!
-//! What they do costs of processors in all, and takes a time that processors of their own would
-//! share.
+//! The measured time is that of all their work; processors of their own would share it.
 //!
-//! Not here: what is measured with them (`migrate`, `scale`, `objects`).
+//! Not here: the measurements with them (`migrate`, `scale`, `objects`).
 
 use super::traffic::{FRAME, Segment, Traffic};
 use super::{Memory, gateway};

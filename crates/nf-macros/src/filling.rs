@@ -1,4 +1,4 @@
-//! What an author need not write in a network function, since it follows from the rest.
+//! Parts of a network function that an author need not write, since they follow from the rest.
 //!
 //! ```text
 //!   not written            written out
@@ -95,8 +95,8 @@ pub fn is_contract(block: &ItemImpl) -> bool {
     block.trait_.as_ref().is_some_and(|(_, path, _)| is_its(path))
 }
 
-/// Writes out what is missing in the contract's block, and says what cannot be; with what the
-/// compiler is to compare. Of another trait nothing is known.
+/// Writes out the missing parts of the contract's block; answers its errors, and the lists that the
+/// compiler is to compare. Leaves another trait's block alone.
 pub fn fill_in(block: &mut ItemImpl) -> (Vec<Error>, Tokens) {
     if !is_contract(block) {
         return (Vec::new(), Tokens::new());
@@ -237,7 +237,7 @@ fn fill_new(block: &mut ItemImpl) -> Result<(), Error> {
                     "nothing takes these settings: write `fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> \
                      Result<Self, ConfigError>`, or make the function itself its settings",
                 ));
-                // It is not missing as well.
+                // `new` is not missing as well.
                 syn::parse_quote!(loop {})
             }
         }

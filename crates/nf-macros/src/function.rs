@@ -1,4 +1,5 @@
-//! `#[network_function]`: an ordinary `fn process` becomes what the trait's `process_now` calls.
+//! `#[network_function]`: an ordinary `fn process` becomes the method that the trait's
+//! `process_now` calls.
 //!
 //! # Theory of operation
 //! The trait has two ways to process a packet: `process`, which may wait, and `process_now`, which
@@ -15,17 +16,17 @@
 //!
 //! It is inlined into the two places that call it: the runtime's entry and a call by hand.
 //!
-//! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`, and one that has a
-//! `timer_due` the constant `TIMED`: only those are asked.
+//! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`, and a function that
+//! has a `timer_due` the constant `TIMED`: only those functions are asked.
 //!
-//! What most functions would write alike is written out where the author has not (`filling`):
-//! `Config` is `NoConfig`, `Flow` and `Group` are `()`, `new` makes the default, and `REASONS` and
-//! `COUNTERS` are the names that the block itself uses.
+//! Parts that most functions would write alike are written out where the author has not
+//! (`filling`): `Config` is `NoConfig`, `Flow` and `Group` are `()`, `new` makes the default, and
+//! `REASONS` and `COUNTERS` are the names that the block itself uses.
 //!
 //! # Invariants
-//! What an author can get wrong in the signature is reported here, in terms of `process`: the
-//! compiler would speak of `process_plain`, which the author never wrote (it still does for an
-//! answer that is no `Verdict`, where it shows the mend).
+//! Errors in the author's signature are reported here, in terms of `process`: the compiler would
+//! speak of `process_plain`, which the author never wrote (it still does for an answer that is no
+//! `Verdict`, where it shows the mend).
 
 use crate::{filling, naming, reported};
 use proc_macro2::TokenStream as Tokens;
@@ -36,7 +37,7 @@ use syn::{Error, FnArg, ImplItem, ImplItemFn, Item, ItemImpl, ReturnType, Signat
 const SIGNATURE: &str =
     "fn process(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Verdict";
 
-/// The `impl` block with its `process` in place, and what is wrong with it in front.
+/// The `impl` block with its `process` in place, and its errors in front.
 pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
     let mut item = match syn::parse2::<Item>(item.clone()) {
         Ok(item) => item,
@@ -97,8 +98,7 @@ fn with_errors(errors: Vec<Error>, item: Tokens) -> Tokens {
     quote!(#error #item)
 }
 
-/// Checks `process` and renames it if it does not wait. One that is wrong is taken out of the
-/// block.
+/// Checks `process` and renames it if it does not wait. A wrong one is taken out of the block.
 fn processing(block: &mut ItemImpl) -> Result<(), Error> {
     let has_now = methods(block).any(|method| method.sig.ident == "process_now");
     let at = block
@@ -211,7 +211,7 @@ fn rename(process: &mut ImplItemFn) {
     process.attrs.push(syn::parse_quote!(#[doc(hidden)]));
 }
 
-/// What is wrong with the signature of `process`, waiting or not.
+/// The errors of the signature of `process`, waiting or not.
 fn signature_errors(signature: &Signature) -> Vec<Error> {
     let mut errors = Vec::new();
     let inputs = &signature.inputs;

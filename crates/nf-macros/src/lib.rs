@@ -1,5 +1,5 @@
 //! The derives and the attribute of `flowkeep-nf`. Their errors are written for an author that sees
-//! them for the first time: what is wrong, and what to write instead.
+//! them for the first time: the problem, and the text to write instead.
 //!
 //! # Theory of operation
 //! `#[derive(Plain)]` (`plain.rs`) proves that a type's bytes can be copied to another worker and
@@ -86,11 +86,11 @@ pub fn plain(input: TokenStream) -> TokenStream {
 /// On `impl NetworkFunction for …`: lets `process` be an ordinary function. It is then called
 /// directly, without a future, as `process_now`. An `async fn process` is left as it is.
 ///
-/// What is not written follows from the rest: `Config` is `NoConfig`; `Flow` and `Group` are `()`;
-/// `new` gives the default, or the settings where they are the function itself; `REASONS`,
+/// Parts that are not written follow from the rest: `Config` is `NoConfig`; `Flow` and `Group` are
+/// `()`; `new` gives the default, or the settings where they are the function itself; `REASONS`,
 /// `COUNTERS` and `EVENTS` are the names that this block calls `cx.drop`, `cx.cut`, `cx.discard`,
-/// `cx.count`, `cx.count_by` and `cx.event` with. A list that is written must have all of them, so
-/// a misspelt name does not compile.
+/// `cx.count`, `cx.count_by` and `cx.event` with. A written list must have all of them, so a
+/// misspelt name does not compile.
 ///
 /// Functions outside of the block that say names need lists that are written, and the attribute
 /// too, above their `impl` or above each: there, too, a misspelt name does not compile, and a name

@@ -1,8 +1,8 @@
 //! Names of reasons, counters and events, held against a function's lists where they are said.
 //!
 //! A context takes no text but a `nf::Name`. Each literal in `cx.drop("…")` and its like becomes
-//! one, so a literal that no attribute has seen does not compile, and one that the attribute has
-//! seen is in the list:
+//! one, so a literal that no attribute has seen does not compile, and a literal that the attribute
+//! has seen is in the list:
 //!
 //! ```text
 //!   in the contract's block, list in sight     compared here (`filling`)     Name::listed("late")
@@ -27,7 +27,8 @@ use syn::{
 /// Which lists were compared already, in the order of [`LISTS`].
 pub type Compared = [bool; 3];
 
-/// Makes names of the literals in a block; what the compiler is to compare stands behind it.
+/// Makes names of the literals in a block; the constants that the compiler is to compare stand
+/// behind it.
 pub fn in_block(block: &mut ItemImpl, compared: Compared) -> Option<Tokens> {
     let mut naming = Naming::new(
         compared,
@@ -52,7 +53,7 @@ fn has_generics(generics: &Generics) -> bool {
 
 struct Naming {
     compared: Compared,
-    /// What `Self` is.
+    /// The type of `Self`.
     own: Option<Type>,
     is_generic: bool,
     /// The function whose names are said: as its context has it.
@@ -78,7 +79,7 @@ impl Naming {
         self.found.then_some(self.checks)
     }
 
-    /// Whose context a function has, and whether that depends on parameters.
+    /// The network function whose context a function has, and whether that depends on parameters.
     fn function_of(&self, signature: &Signature) -> Option<(Type, bool)> {
         let is_generic = self.is_generic || has_generics(&signature.generics);
         let said = signature.inputs.iter().find_map(|input| match input {
@@ -181,7 +182,7 @@ impl VisitMut for Naming {
     }
 }
 
-/// What an author reads who writes the attribute above something else.
+/// The error for an attribute above something else.
 pub fn misplaced(at: impl ToTokens) -> syn::Error {
     syn::Error::new_spanned(
         quote!(#at),

@@ -21,7 +21,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DataEnum, DataStruct, DeriveInput, Error, Fields, Member, Type};
 
-/// The implementation of `Plain`, or what is wrong with the type.
+/// The implementation of `Plain`, or the errors of the type.
 pub fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
     let mut errors = Vec::new();
     if !input.generics.params.is_empty() {
@@ -195,7 +195,7 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> Tokens {
     }
 }
 
-/// What to use instead of a well-known type that is not plain.
+/// The replacement for a well-known type that is not plain.
 fn advice(ty: &Type) -> Option<Error> {
     let instead = match ty {
         Type::Reference(_) | Type::Ptr(_) => {
@@ -297,8 +297,8 @@ fn variant_with_fields(variant: &syn::Variant) -> Option<Error> {
     })
 }
 
-/// The words of all `#[repr(…)]` attributes and where they stand. What does not parse is the
-/// compiler's to report.
+/// The words of all `#[repr(…)]` attributes and where they stand. The compiler reports attributes
+/// that do not parse.
 fn repr_words(input: &DeriveInput) -> Vec<(String, Span)> {
     let mut words = Vec::new();
     for attribute in input.attrs.iter().filter(|a| a.path().is_ident("repr")) {

@@ -14,7 +14,7 @@ use quote::{ToTokens, quote};
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Field, LitInt, Meta};
 
-/// The implementation of `FlowState`, or what is wrong with the type.
+/// The implementation of `FlowState`, or the errors of the type.
 pub fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
     let name = &input.ident;
     let data = match &input.data {

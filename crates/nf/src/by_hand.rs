@@ -1,5 +1,5 @@
-//! A function called by hand, without a runtime: for tests of a function's own, and as what a
-//! runtime is measured against.
+//! A function called by hand, without a runtime: for tests of a function's own, and as a runtime's
+//! measure.
 //!
 //! [`ByHand`] owns what a [`Cx`] points to (counters, event log, one group's state), so making a
 //! `Cx` is safe here.
@@ -93,7 +93,7 @@ impl<F: NetworkFunction> ByHand<F> {
     /// Calls `process_now` with a packet and a flow's state.
     #[inline(always)]
     pub fn process_now(&mut self, packet: &mut crate::Packet, flow: &mut F::Flow) -> Option<crate::Verdict> {
-        // SAFETY: the pointers are to what this value owns, of the right types, and nothing else
+        // SAFETY: the pointers are to parts of this value, of the right types, and nothing else
         // uses them meanwhile.
         let cx = unsafe { Cx::of(&mut self.raw) };
         self.function.process_now(packet, flow, cx)

@@ -3,8 +3,8 @@
 //!
 //! A function says which checks it wants
 //! ([`NetworkFunction::checks`](crate::NetworkFunction::checks)). The process that runs the
-//! function makes them and says what came of it, by the function's own command:
-//! `check SERVICE BACKEND up`, or `down`.
+//! function makes the checks and tells it each result, by the function's own command: `check
+//! SERVICE BACKEND up`, or `down`.
 //!
 //! Not here: how a check is made (`flowkeep`: health).
 
@@ -12,7 +12,7 @@ use alloc::string::String;
 use core::time::Duration;
 use wire::Endpoint;
 
-/// What a server has to do to pass.
+/// The demand that a server has to meet to pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Probe {
     /// Take a TCP connection.
@@ -30,7 +30,7 @@ pub struct Check {
     pub backend: String,
     /// Where it is.
     pub at: Endpoint,
-    /// What it has to do.
+    /// The demand.
     pub probe: Probe,
     /// From the beginning of one check to that of the next.
     pub interval: Duration,

@@ -1,4 +1,4 @@
-//! [`Cx`]: what a function knows of the packet at hand, and what it asks of the runtime.
+//! [`Cx`]: a function's view of the packet at hand, and its requests to the runtime.
 //!
 //! A `Cx` owns its facts (clock, side, direction, key) and a short list of *effects* that the
 //! worker applies when the function has returned or waits. Nothing of the worker is borrowed across
@@ -49,7 +49,8 @@ pub enum Way {
     Back,
 }
 
-/// A block of external ports that a group owns. The switches route what is sent to it to the group.
+/// A block of external ports that a group owns. The switches route packets to these ports to the
+/// group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Block {
     /// The external address.
@@ -90,7 +91,7 @@ pub struct EventLog {
     stamp: alloc::string::String,
     stamped: u64,
     is_group_taken: bool,
-    /// What the wall clock shows where the worker's shows 0, in nanoseconds.
+    /// The wall clock's time where the worker's is 0, in nanoseconds.
     wall: u64,
 }
 
@@ -120,8 +121,7 @@ impl EventLog {
         self.wall.saturating_add(now) / MILLISECOND
     }
 
-    /// What the worker's clock shows, in nanoseconds, where the wall clock shows so many
-    /// milliseconds.
+    /// The worker's time, in nanoseconds, where the wall clock shows so many milliseconds.
     pub fn clock_at(&self, wall_ms: u64) -> u64 {
         wall_ms.saturating_mul(MILLISECOND).saturating_sub(self.wall)
     }
@@ -242,17 +242,20 @@ impl Write for Bounded<'_> {
     }
 }
 
-/// What the runtime fills in before a call and reads after it. Authors see [`Cx`].
+/// A call's context: the runtime fills it in before the call and reads it after. Authors see
+/// [`Cx`].
 ///
-/// The runtime keeps its own way to it while a function, or the future of one that waits, has a
-/// reference. It uses it only between calls and polls, but the references are then still there: so
-/// it is pinned, which takes the promise of exclusive access from `&mut` references to it.
+/// The runtime keeps its own pointer to it while a function, or the future of a waiting call, has a
+/// reference. The runtime uses it only between calls and polls, but the references are then still
+/// there: so the context is pinned, which takes the promise of exclusive access from `&mut`
+/// references to it.
 pub struct RawCx {
     /// The burst's clock in nanoseconds.
     pub now: u64,
     /// When a waiting function wants to go on; [`RawCx::NO_WAKE`] if it said nothing.
     pub wake_at: u64,
-    /// What a waiting function waits for, by its own number ([`Cx::changed`]); 0 for the time only.
+    /// The function's own number of the thing that it waits for ([`Cx::changed`]); 0 for the time
+    /// only.
     pub waits_for: u64,
     /// The number of the token that a waiting function waits for ([`Cx::token`]); 0 for none.
     pub token: u64,
@@ -295,7 +298,7 @@ pub struct RawCx {
     pub held_room: u32,
     /// The copy that is to be held, with [`effect::HELD`].
     pub copy: Option<PacketBox>,
-    /// What was held and goes on behind the packet at hand, with [`effect::HELD`].
+    /// Held packets that go on behind the packet at hand, with [`effect::HELD`].
     pub let_go: PacketList,
     /// Why it discards held packets, with [`effect::DISCARD`].
     pub discard: Reason,
@@ -395,7 +398,7 @@ impl<F: NetworkFunction> Cx<F> {
         unsafe { &mut *core::ptr::from_mut(raw).cast::<Cx<F>>() }
     }
 
-    /// The same view for a function that `F` wraps and hands its packets on to: one that watches
+    /// The same view for a function that `F` wraps and hands its packets on to: where `F` watches
     /// another in tests, or samples for it. The inner function's counters and reasons must be the
     /// first of `F`'s, so that their numbers agree.
     #[inline(always)]
@@ -424,15 +427,16 @@ impl<F: NetworkFunction> Cx<F> {
         Time::from_nanoseconds(self.raw.now)
     }
 
-    /// The same in nanoseconds, for what an instance keeps at this worker. A state has a [`Time`]:
-    /// another worker's clock may be years away.
+    /// The same in nanoseconds, for times that an instance keeps at this worker. A state has a
+    /// [`Time`]: another worker's clock may be years away.
     #[inline]
     pub fn clock(&self) -> u64 {
         self.raw.now
     }
 
-    /// The wall clock, in milliseconds since 1970; the capture's in a replay. For what outlasts the
-    /// process, as [`variables::Timers`] do. It goes back where the machine's clock is set back.
+    /// The wall clock, in milliseconds since 1970; the capture's in a replay. For times that
+    /// outlast the process, as those of [`variables::Timers`] do. It goes back where the machine's
+    /// clock is set back.
     #[inline]
     pub fn wall_ms(&self) -> u64 {
         self.raw.wall_ms()
@@ -532,8 +536,8 @@ impl<F: NetworkFunction> Cx<F> {
     /// Sends another packet beside the one at hand: `fill` writes it into an empty buffer (start
     /// with [`Packet::set_frame`] or [`Packet::copy_from`]) and says whether it is to be sent.
     /// `false`, and nothing is sent, when the call has emitted [`EFFECTS_MAX`] packets already, no
-    /// buffer is free, or `fill` declined. What a call emits before it waits is sent when the call
-    /// is over.
+    /// buffer is free, or `fill` declined. Packets that a call emits before it waits are sent when
+    /// the call is over.
     pub fn emit(&mut self, way: Way, fill: impl FnOnce(&mut Packet) -> bool) -> bool {
         if self.raw.emitted.is_full() {
             return false;
@@ -636,11 +640,11 @@ impl<F: NetworkFunction> Cx<F> {
         self.may_hold() && self.raw.copy.is_none() && self.raw.spares.last().is_some_and(fits)
     }
 
-    /// Holds a copy of the packet at hand, which itself goes where the verdict sends it: for what
-    /// is to be read later. The copy is among the held packets ([`Cx::held`]), counts against their
-    /// bound, and moves with the flow. It is no packet of its own: let go, discarded or at its
-    /// flow's end it is gone, and no counter shows it. One copy a call; `false` where there is no
-    /// room.
+    /// Holds a copy of the packet at hand, which itself goes where the verdict sends it: for
+    /// reading it later. The copy is among the held packets ([`Cx::held`]), counts against their
+    /// bound, and moves with the flow. The copy is no packet of its own: let go, discarded or at
+    /// its flow's end it is gone, and no counter shows it. One copy a call; `false` where there is
+    /// no room.
     pub fn hold_copy(&mut self, packet: &Packet) -> bool {
         if !self.may_hold_copy(packet) {
             return false;
@@ -688,7 +692,7 @@ impl<F: NetworkFunction> Cx<F> {
     }
 
     /// Writes a line to the event log: an event of [`NetworkFunction::EVENTS`], by its name.
-    /// `fields` is the inside of a JSON object, like `"inside":"10.0.0.1:1"`. What is not declared
+    /// `fields` is the inside of a JSON object, like `"inside":"10.0.0.1:1"`. An undeclared event
     /// is not written, and counts as lost.
     pub fn event(&mut self, name: impl Listed, fields: fmt::Arguments<'_>) {
         // SAFETY: promised by the caller that made the view.

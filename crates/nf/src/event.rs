@@ -35,7 +35,7 @@ pub struct Field {
     pub name: &'static str,
     /// The unit of a number, like `s` or `packets`; empty for a text.
     pub unit: &'static str,
-    /// What it says.
+    /// Its meaning.
     pub what: &'static str,
 }
 
@@ -55,7 +55,7 @@ impl Event {
         self.fields.iter().any(|field| field.name.as_bytes() == name)
     }
 
-    /// Holds a line's fields against those declared: the first one that is not.
+    /// Holds a line's fields against the declared ones: the first undeclared field.
     pub(crate) fn undeclared(&self, fields: fmt::Arguments<'_>) -> Option<Name> {
         if self.fields.is_empty() && self.when.is_empty() {
             return None;
@@ -67,7 +67,7 @@ impl Event {
             name: Name::default(),
             found: None,
         };
-        // It takes whatever is written.
+        // The reader takes any text.
         let _ = fmt::write(&mut names, fields);
         names.found
     }

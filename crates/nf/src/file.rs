@@ -2,8 +2,8 @@
 //!
 //! A function reads no files. It names the settings that are files in
 //! [`NetworkFunction::FILES`](crate::NetworkFunction::FILES); the tool reads each and hands path
-//! and text to the function's settings, where a [`TextFile`] takes them. What is wrong in such a
-//! file a function says with [`ConfigError::in_file`](crate::ConfigError::in_file).
+//! and text to the function's settings, where a [`TextFile`] takes them. A function reports an
+//! error in such a file with [`ConfigError::in_file`](crate::ConfigError::in_file).
 //!
 //! ```
 //! use nf::TextFile;

@@ -68,7 +68,7 @@ impl Reason {
     pub const UNSTORED: Reason = Reason(u8::MAX - 1);
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a verdict is returned"]
 pub enum Verdict {
@@ -80,7 +80,7 @@ pub enum Verdict {
     /// already passed, and out where the packet came in.
     Answer,
     /// Kept: the runtime holds the packet with its flow until the function calls [`Cx::release`] or
-    /// [`Cx::discard`]. What is held when the flow ends is a counted drop.
+    /// [`Cx::discard`]. Packets held when the flow ends are counted drops.
     Consume,
 }
 
@@ -119,7 +119,7 @@ pub enum Recall {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Generation(pub u64);
 
-/// What a flow does when the configuration has changed.
+/// The fate of a flow when the configuration has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "what becomes of a flow is returned"]
 pub enum Keep {
@@ -135,8 +135,8 @@ pub enum Keep {
 pub struct WorkerInfo {
     /// Number of this runtime, from 0.
     pub runtime: u16,
-    /// Among how many runtimes pools are divided at the start. One with a higher number begins
-    /// without a part, and borrows ([`NetworkFunction::pool`]).
+    /// Among how many runtimes pools are divided at the start. A runtime with a higher number
+    /// begins without a part, and borrows ([`NetworkFunction::pool`]).
     pub runtimes: u16,
     /// The most flows this worker holds.
     pub flows_max: u32,
@@ -159,15 +159,15 @@ pub struct PoolState {
     pub excess: u16,
 }
 
-/// What is wrong with a function's configuration, where, and what to write instead.
+/// The problem of a function's configuration, its place, and the text to write instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     /// Path to the setting inside the function's table, like `rules[3].ports`. The tool finds its
     /// line.
     pub at: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub remedy: String,
     /// Where it stands, if that is in a file which the setting names.
     pub place: Option<Box<FilePlace>>,
@@ -242,7 +242,7 @@ impl core::error::Error for ConfigError {}
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
 
-/// What `process` answers with: a verdict, in time.
+/// The answer of `process`: a verdict, in time.
 #[diagnostic::on_unimplemented(
     message = "`process` answers with `{Self}` at once, and nothing says that it does not wait",
     label = "this is no future",
@@ -299,13 +299,13 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     const AFFINITY: Affinity = Affinity::Flow;
     /// Names for [`Cx::count`]. Each shows in the metrics from the start.
     const COUNTERS: &'static [&'static str] = &[];
-    /// What each of [`COUNTERS`](Self::COUNTERS) counts, in their order: `#[network_function]`
+    /// The meaning of each of [`COUNTERS`](Self::COUNTERS), in their order: `#[network_function]`
     /// takes the comments in that list.
     const COUNTERS_HELP: &'static [&'static str] = &[];
     /// Names for [`Cx::drop`].
     const REASONS: &'static [&'static str] = &[];
-    /// What each of [`REASONS`](Self::REASONS) says of the packet, in their order:
-    /// `#[network_function]` takes the comments in that list.
+    /// The meaning of each of [`REASONS`](Self::REASONS), in their order: `#[network_function]`
+    /// takes the comments in that list.
     const REASONS_HELP: &'static [&'static str] = &[];
     /// Events that [`Cx::event`] writes: when, and with which fields.
     const EVENTS: &'static [Event] = &[];
@@ -322,8 +322,8 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     /// function's table.
     const FILES: &'static [&'static str] = &[];
     /// Whether this function is the last one that a packet passes, whichever way it runs: it
-    /// decides how the packet leaves, so it must see what all others have made of it. Such a
-    /// function stands at the end of its chain. The others are passed in their order, or backward
+    /// decides how the packet leaves, so it must see the packet as all others have left it. Such a
+    /// function stands at the end of its chain. Packets pass the others in their order, or backward
     /// for replies, and then this one; its answers go back through all of them.
     ///
     /// ```text
@@ -339,19 +339,19 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     /// flow's state nor the packet. Such a call does not hold up the move of its group: its packet
     /// goes along, and waits there.
     const BEGINS_AGAIN: bool = false;
-    /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily
-    /// inside: all instances share one value.
+    /// Settings. Compile costly parts (automata, rule sets) while deserializing, or lazily inside:
+    /// all instances share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
-    /// What is remembered per flow.
+    /// The state of a flow.
     type Flow: FlowState;
-    /// What is remembered per affinity group; `()` for nothing.
+    /// The state of an affinity group; `()` for none.
     type Group: FlowState;
 
     /// Makes the instance of one runtime. It need not be `Sync`: one worker calls it.
     fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> Result<Self, ConfigError>;
 
     /// As [`new`](Self::new), for a function with variables: they are opened here, each under a
-    /// name of its own, and what a store has of them is there. In an instance that replaces another
+    /// name of its own, and have a store's content then. In an instance that replaces another
     /// ([`take_over`](Self::take_over)) they are there from then on; the variables are the same
     /// ones. [`with_objects`](Self::with_objects) calls this one, never [`new`](Self::new).
     ///
@@ -443,14 +443,14 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         Self::with_variables(config, worker, variables)
     }
 
-    /// What happens to a packet, when this takes waiting. The default drops: it is only reached
-    /// when `process_now` declines and there is no `async fn process`.
+    /// Decides the fate of a packet, when this takes waiting. The default drops: a packet reaches
+    /// it only when `process_now` declines and there is no `async fn process`.
     fn process(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> impl Deciding {
         let _ = (packet, flow, cx);
         core::future::ready(Verdict::Drop(Reason::UNDECLARED))
     }
 
-    /// What happens to a packet, when no waiting is needed. It declines with `None`, before any
+    /// Decides the fate of a packet, when no waiting is needed. It declines with `None`, before any
     /// side effect, and then [`process`](Self::process) is called.
     #[inline(always)]
     fn process_now(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
@@ -464,7 +464,7 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     #[doc(hidden)]
     const PLAIN: bool = false;
 
-    /// What `#[network_function]` makes of an ordinary `fn process`.
+    /// An ordinary `fn process`, as `#[network_function]` renames it.
     #[doc(hidden)]
     fn process_plain(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Verdict {
         let _ = (packet, flow, cx);
@@ -495,8 +495,8 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         let _ = (flow, why, cx);
     }
 
-    /// A flow's state leaves. With [`Departure::Expired`], what the flow took from pools is given
-    /// back here, once.
+    /// A flow's state leaves. With [`Departure::Expired`], the function gives back here, once, all
+    /// that the flow took from pools.
     #[inline]
     fn departed(&self, flow: &Self::Flow, why: Departure, cx: &mut Cx<Self>) {
         let _ = (flow, why, cx);
@@ -537,15 +537,15 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
 
     /// A block that one of this runtime's groups had claimed before it moved has ended elsewhere
     /// ([`Cx::return_block`](crate::Cx::return_block)); no switch knows it any more. Every function
-    /// hears of it: one that did not hand it out leaves it alone.
+    /// hears of it: a function that did not hand it out leaves it alone.
     #[inline]
     fn block_returned(&self, block: crate::Block) {
         let _ = block;
     }
 
     /// A group at another runtime has this block: an instance that has just begun must know, since
-    /// its forerunner may have handed it out. Every function hears of all such blocks. One that is
-    /// of this instance's part is not handed out from now on, until it has come back
+    /// its forerunner may have handed it out. Every function hears of all such blocks. A block of
+    /// this instance's part is not handed out from now on, until it has come back
     /// ([`NetworkFunction::block_returned`]). Answers how it stood here until now.
     #[inline]
     fn block_in_use(&self, block: crate::Block) -> BlockWas {
@@ -559,7 +559,7 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         None
     }
 
-    /// Lends another runtime free blocks, and hands each to `lend`. What is lent is not given out
+    /// Lends another runtime free blocks, and hands each to `lend`. A lent block is not given out
     /// here before it has come back ([`NetworkFunction::block_returned`]).
     fn lend_blocks(&self, loan: &Loan, lend: &mut dyn FnMut(crate::Block)) {
         let _ = (loan, lend);
@@ -567,9 +567,9 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
 
     /// A block of another runtime's part is lent to this one: free to be given out here, until the
     /// group that has it gives it back to its home ([`Cx::return_block`](crate::Cx::return_block)).
-    /// Where the home is not there, this runtime keeps what was given back, and the function is
-    /// asked again. Every function is asked: whether it is one of this function's pool, and not in
-    /// use here.
+    /// Where the home is not there, this runtime keeps a block that was given back, and the
+    /// function is asked again. Every function is asked: whether the block is of this function's
+    /// pool, and not in use here.
     fn borrow_block(&self, block: crate::Block, home: u16) -> bool {
         let _ = (block, home);
         false
@@ -594,30 +594,30 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         None
     }
 
-    /// These settings shall follow others while the cluster runs: the place to say what cannot
-    /// change then, and to hand on what all instances share. A function that refuses a change
-    /// refuses the way back, too: a change that was made can be taken back unasked.
+    /// These settings shall follow others while the cluster runs: the place to refuse changes that
+    /// cannot be, and to hand on the parts that all instances share. A function that refuses a
+    /// change refuses the way back, too: a change that was made can be taken back unasked.
     fn succeed(config: &mut Self::Config, before: &Self::Config) -> Result<(), ConfigError> {
         let _ = (config, before);
         Ok(())
     }
 
-    /// This instance, made of new settings, replaces `before` between two bursts: what that one
-    /// holds for its flows (tables, counts) is to be taken over. `before` is asked nothing any
-    /// more, but by calls that wait in it; what is left in it is dropped with the last of them.
+    /// This instance, made of new settings, replaces `before` between two bursts: it is to take
+    /// over the tables and counts that `before` holds for its flows. `before` is asked nothing any
+    /// more, but by calls that wait in it; the rest of it is dropped with the last of them.
     fn take_over(&self, before: &Self) {
         let _ = before;
     }
 
-    /// The settings have changed: may a flow that they did not let in go on? It is asked once about
-    /// each, behind [`take_over`](Self::take_over) and before the flow's next packet, or before
-    /// [`departed`](Self::departed). Whatever the answer, the flow's state is this instance's from
-    /// then on. `cx` is as for the flow's first packet, and [`Cx::opened_by`] as this function saw
-    /// that.
+    /// The settings have changed: may a flow that they did not let in go on? The function is asked
+    /// once about each flow, behind [`take_over`](Self::take_over) and before the flow's next
+    /// packet, or before [`departed`](Self::departed). Whatever the answer, the flow's state is
+    /// this instance's from then on. `cx` is as for the flow's first packet, and [`Cx::opened_by`]
+    /// as this function saw that.
     ///
     /// To say beforehand which flows would end, it is also asked about *copies* of flows and
-    /// groups, before [`take_over`](Self::take_over): what it counts in the instance is to be
-    /// forgotten there, and what it asks of `cx` is not done.
+    /// groups, before [`take_over`](Self::take_over): its counts in the instance are to be
+    /// forgotten there, and its requests to `cx` are not done.
     fn configured(&self, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Keep {
         let _ = (flow, cx);
         Keep::Keep
@@ -640,21 +640,22 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         Vec::new()
     }
 
-    /// The same of a table whose rows are shared objects: `here` has those that are at this
-    /// runtime ([`ObjectsHere::iter`]).
+    /// The same of a table whose rows are shared objects: `here` has the objects at this runtime
+    /// ([`ObjectsHere::iter`]).
     fn object_rows(&self, table: &str, most: usize, here: ObjectsHere<'_>) -> Vec<Row> {
         let _ = here;
         self.rows(table, most)
     }
 
-    /// How many rows a table has in all. It is asked of a table that is in the metrics and has more
-    /// rows than there is room for, so one that may be long is to be counted without making rows.
+    /// How many rows a table has in all. The worker asks it of a table that is in the metrics and
+    /// has more rows than there is room for, so a table that may be long is to be counted without
+    /// making rows.
     fn row_count(&self, table: &str, here: ObjectsHere<'_>) -> usize {
         self.object_rows(table, usize::MAX, here).len()
     }
 
     /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or
-    /// what is wrong. The name of one of [`TABLES`](Self::TABLES), alone or with a count, does not
+    /// the problem. The name of one of [`TABLES`](Self::TABLES), alone or with a count, does not
     /// come here.
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
@@ -668,15 +669,15 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         None
     }
 
-    /// What operators have said to this instance that one which begins later is to hear, too, as
-    /// words for [`command`](Self::command): a server that is down, say.
+    /// Operators' words to this instance that a later instance is to hear, too, as words for
+    /// [`command`](Self::command): a server that is down, say.
     fn said(&self) -> Vec<Vec<String>> {
         Vec::new()
     }
 
-    /// The number of what calls wait for by [`Cx::changed`]: a worker goes on with them when it has
-    /// changed. It is asked for in every step in which a call waits, so it is read from memory and
-    /// no more.
+    /// The number of the state that calls wait for by [`Cx::changed`]: a worker goes on with them
+    /// when it has changed. It is asked for in every step in which a call waits, so it is read from
+    /// memory and no more.
     fn generation(&self) -> u32 {
         0
     }
@@ -695,8 +696,8 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     /// call follows while another is due, up to a bound in each step. There may be none.
     ///
     /// The worker that has the function's variables makes the call, each for its own part, in a
-    /// process that took them over, too. What the call changes of variables goes to the store with
-    /// the timer's removal, if both fit into one batch.
+    /// process that took them over, too. The call's changes of variables go to the store with the
+    /// timer's removal, if both fit into one batch.
     ///
     /// ```
     /// # use nf::{network_function, ConfigError, Cx, NetworkFunction, NoConfig, Packet, TimerCx, Verdict, WorkerInfo};
@@ -746,8 +747,8 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         Recall::Nothing
     }
 
-    /// What a thread outside the data path keeps up to date for all instances (a routing table,
-    /// say). The program that runs the cluster looks for the types it knows among these.
+    /// Data that a thread outside the data path keeps up to date for all instances (a routing
+    /// table, say). The program that runs the cluster looks for the types it knows among these.
     fn feed(config: &Self::Config) -> Option<Arc<dyn Any + Send + Sync>> {
         let _ = config;
         None
@@ -767,9 +768,9 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         Vec::new()
     }
 
-    /// Servers that are to be checked. What comes of it is said to each instance by
-    /// [`NetworkFunction::command`]: `check SERVICE BACKEND up`, or `down`; it is said again where
-    /// an instance may not have heard it.
+    /// Servers that are to be checked. Each instance is told the results by
+    /// [`NetworkFunction::command`]: `check SERVICE BACKEND up`, or `down`; again where an instance
+    /// may not have heard one.
     fn checks(config: &Self::Config) -> Vec<Check> {
         let _ = config;
         Vec::new()

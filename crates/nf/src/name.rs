@@ -26,14 +26,14 @@ impl Name {
         self.0
     }
 
-    /// One that the attribute has found in its list.
+    /// A name that the attribute has found in its list.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn listed(name: &'static str) -> Self {
         Name(name)
     }
 
-    /// One that is in `list`; else it does not compile, for this problem.
+    /// A name that is in `list`; else it does not compile, for this problem.
     #[doc(hidden)]
     pub const fn of(list: &[&str], name: &'static str, problem: &'static str) -> Self {
         let mut index = 0;
@@ -81,7 +81,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What [`Cx::drop`](crate::Cx::drop), [`Cx::count`](crate::Cx::count) and their like take: a
+/// The argument of [`Cx::drop`](crate::Cx::drop), [`Cx::count`](crate::Cx::count) and their like: a
 /// [`Name`].
 #[diagnostic::on_unimplemented(
     message = "nothing has looked this name up in the function's list",

@@ -115,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// In no span of time more passes than the burst and what the rate brings in it.
+        /// In no span of time more passes than the burst and the rate's share of that span.
         #[test]
         fn no_more_passes_than_the_rate_allows(
             per_second in 0_u64..1_000_000,

@@ -12,10 +12,10 @@
 //!
 //! Rows are of the same thing if all their cells under [`Adds::Name`] are equal.
 //!
-//! Invariants: a row has a cell for each column; what is counted never falls when a runtime goes;
-//! no table is longer than [`ROWS_MAX`] rows where it has a bound.
+//! Invariants: a row has a cell for each column; a count never falls when a runtime goes; no table
+//! is longer than [`ROWS_MAX`] rows where it has a bound.
 //!
-//! Not here: which runtimes are asked, and what those that are gone had counted.
+//! Not here: which runtimes are asked, and the counts of runtimes that are gone.
 //!
 //! [`NetworkFunction::TABLES`]: crate::NetworkFunction::TABLES
 //! [`NetworkFunction::rows`]: crate::NetworkFunction::rows
@@ -69,7 +69,7 @@ pub struct Figure {
     pub column: &'static str,
     /// The metric, behind `flowkeep_function_`; with `_total`, if the column is counted.
     pub name: &'static str,
-    /// What it is, a sentence.
+    /// Its meaning, a sentence.
     pub help: &'static str,
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a command has answered, as a table: its columns, and its rows.
+/// A command's answer, as a table: its columns, and its rows.
 pub type Answer = (&'static [(&'static str, Adds)], Vec<Row>);
 
 impl Table {
@@ -157,7 +157,7 @@ impl Table {
         self.columns.iter().map(|(_, adds)| *adds)
     }
 
-    /// One of a function's tables, if that is what the words ask for, and how many rows: 0 for all.
+    /// A function's table, if the words ask for one, and how many rows: 0 for all.
     pub fn asked<'t>(tables: &'t [Table], words: &[&str]) -> Result<Option<(&'t Table, usize)>, String> {
         let Some((name, rest)) = words.split_first() else {
             return Ok(None);
@@ -186,7 +186,7 @@ impl Table {
     }
 }
 
-/// Rows below the names of their columns. Numbers and what stands above them end where the column
+/// Rows below the names of their columns. Numbers and the names above them end where the column
 /// ends, texts begin where it begins.
 pub fn text(names: &[&str], rows: &[Row]) -> String {
     let header: Row = names.iter().map(|name| Value::from(*name)).collect();
@@ -218,8 +218,8 @@ pub fn text(names: &[&str], rows: &[Row]) -> String {
 
 /// Rows of several instances as one table: rows of the same thing are one, in the order in which
 /// they come first. Where one instance has several of a name, first is added to first, second to
-/// second. Those that are gone come last; what they alone have is of another configuration, and in
-/// no sum.
+/// second. Instances that are gone come last; rows that they alone have are of another
+/// configuration, and in no sum.
 pub fn sum<'r>(adds: &[Adds], instances: impl IntoIterator<Item = (&'r [Row], bool)>) -> Vec<Row> {
     let mut places: BTreeMap<(Row, u32), usize> = BTreeMap::new();
     let mut sums: Vec<Row> = Vec::new();
@@ -280,7 +280,7 @@ pub fn keep_top(adds: &[Adds], rows: &mut Vec<Row>, count: usize) {
     rows.truncate(count);
 }
 
-/// Of an instance that is gone: what it had counted, and nothing of the moment.
+/// Of an instance that is gone: its counts, and nothing of the moment.
 pub fn keep_counts(adds: &[Adds], rows: &mut [Row]) {
     for (adds, cell) in rows.iter_mut().flat_map(|row| adds.iter().zip(row)) {
         match adds {

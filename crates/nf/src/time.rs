@@ -15,11 +15,11 @@
 //!
 //! # Invariants
 //! No arithmetic here wraps or panics, whatever the numbers are: a state's times may come from a
-//! hostile peer. [`Time::NEVER`] stays what it is. What a record needs for its way between two
-//! workers makes its times younger by as much, never older; a [`Tick`] is cut to whole milliseconds
-//! each time and so gets one older at most.
+//! hostile peer. [`Time::NEVER`] stays as it is. A record's way between two workers makes its times
+//! younger by the time it takes, never older; a [`Tick`] is cut to whole milliseconds each time and
+//! so gets one older at most.
 //!
-//! Not here: what the difference is (the runtime knows), timeouts
+//! Not here: the difference itself (the runtime knows it), timeouts
 //! ([`crate::NetworkFunction::timeout`]).
 
 use core::fmt::{self, Debug, Display, Formatter};
@@ -45,7 +45,7 @@ use core::time::Duration;
 // number is later than a lower one.
 pub struct Time(u64);
 
-/// What [`Time`] has at the clock's beginning.
+/// The number of [`Time`] at the clock's beginning.
 const BEGINNING: u64 = 1 << 63;
 
 impl Time {
@@ -104,8 +104,7 @@ impl Sub for Time {
     }
 }
 
-/// As long later; the latest moment there is if that is beyond it. [`Time::NEVER`] stays what it
-/// is.
+/// As long later; the latest moment there is if that is beyond it. [`Time::NEVER`] stays as it is.
 impl Add<Duration> for Time {
     type Output = Time;
     #[inline]
@@ -114,8 +113,8 @@ impl Add<Duration> for Time {
     }
 }
 
-/// As long earlier; the earliest moment there is if that is before it. [`Time::NEVER`] stays what
-/// it is.
+/// As long earlier; the earliest moment there is if that is before it. [`Time::NEVER`] stays as it
+/// is.
 impl Sub<Duration> for Time {
     type Output = Time;
     #[inline]

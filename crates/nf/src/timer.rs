@@ -1,4 +1,5 @@
-//! [`TimerCx`]: what a function may do where a timer wakes it without a packet ([`NetworkFunction::timer_due`]).
+//! [`TimerCx`]: a function's context where a timer wakes it without a packet
+//! ([`NetworkFunction::timer_due`]).
 //!
 //! ```text
 //!   worker, between two bursts ─ next_timer() ─► not yet, or none
@@ -13,7 +14,7 @@ use crate::{Listed, NetworkFunction, Time};
 use core::fmt;
 use core::marker::PhantomData;
 
-/// What a function knows of its worker, and asks of it, where no packet is at hand.
+/// A function's view of its worker, and its questions to it, where no packet is at hand.
 pub struct TimerCx<'a, F: ?Sized> {
     raw: &'a mut RawCx,
     function: PhantomData<fn(&F)>,

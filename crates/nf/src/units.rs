@@ -199,7 +199,7 @@ impl From<Period> for Duration {
     }
 }
 
-/// Reads either type from text, and tells what is missing when it finds a number.
+/// Reads either type from text, and names the missing unit when it finds a number.
 struct Units<T> {
     what: &'static str,
     made: core::marker::PhantomData<T>,

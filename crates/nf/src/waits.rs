@@ -1,4 +1,4 @@
-//! Calls that wait: for a time, for a change, for a token ([`Cx::token`]), and for what gives
+//! Calls that wait: for a time, for a change, for a token ([`Cx::token`]), and for givers of
 //! tokens: a store's acknowledgement, a merge, a lock.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A call that could leave its token nowhere, since more calls wait there than are known, looks
-//! every 10 ms. One whose token is left looks each second all the same; a call that so finds what
-//! no token told is counted (`untold`).
+//! every 10 ms. A call whose token is left looks each second all the same; a call that so finds a
+//! change that no token told is counted (`untold`).
 //!
 //! Not here: tokens (`variables::wake`), when a call that waits is polled
 //! (`runtime::runner::waiting`).
@@ -42,12 +42,12 @@ impl<F: NetworkFunction> Cx<F> {
     }
 
     /// Waits like [`Cx::sleep`] until [`NetworkFunction::generation`] changes, `nanoseconds` at
-    /// most. The change need not be what the caller waits for: it looks, and waits again.
+    /// most. The change need not be the one that the caller waits for: it looks, and waits again.
     ///
-    /// `what` names what is waited for, by a number of the function's own. Calls that wait for the
-    /// same thing, with the packets behind them, share a bound; a packet beyond it is a counted
-    /// drop. So a thing that never comes does not take the room of those that do. Different things
-    /// may have one number: they share the bound, and no more.
+    /// `what` names the thing that is waited for, by a number of the function's own. Calls that
+    /// wait for the same thing, with the packets behind them, share a bound; a packet beyond it is
+    /// a counted drop. So a thing that never comes does not take the room of others. Different
+    /// things may have one number: they share the bound, and no more.
     pub fn changed(&mut self, what: u64, nanoseconds: u64) -> Sleep<'_> {
         Sleep {
             raw: self.raw_mut(),
@@ -57,8 +57,8 @@ impl<F: NetworkFunction> Cx<F> {
         }
     }
 
-    /// A token of this call's next wait: left with what will answer, it has this call go on, and no
-    /// other. It is dead as soon as the call asks for another, or is over.
+    /// A token of this call's next wait: left with the giver of the answer, it has this call go on,
+    /// and no other. It is dead as soon as the call asks for another, or is over.
     ///
     /// ```text
     /// let token = cx.token();
@@ -84,13 +84,13 @@ impl<F: NetworkFunction> Cx<F> {
         }
     }
 
-    /// Until the token is given; or until a look is due, where `false` is answered only of one that
-    /// was left somewhere.
+    /// Until the token is given; or until a look is due, where `false` is answered only of a token
+    /// that was left somewhere.
     async fn until_given(&mut self, token: &Token, is_left: bool) -> bool {
         self.given(token, look_in(is_left)).await || !is_left
     }
 
-    /// Counts a call that found what its token should have told.
+    /// Counts a call that found a change that its token should have told.
     fn note_untold(&mut self) {
         if let Some(tokens) = &self.raw_mut().tokens {
             tokens.note_untold();
@@ -105,7 +105,7 @@ impl<F: NetworkFunction> Cx<F> {
     /// other.
     ///
     /// # Errors
-    /// Another process has claimed the variables: what was changed here is not kept.
+    /// Another process has claimed the variables: changes made here are not kept.
     pub async fn stored(&mut self, tickets: &[Ticket]) -> Result<(), Fenced> {
         for ticket in tickets {
             while ticket.state().is_none() {
@@ -132,7 +132,7 @@ impl<F: NetworkFunction> Cx<F> {
         loop {
             let token = Ending(self.token());
             let is_left = asked.until(&token.0);
-            // It may have come before the token was left.
+            // The answer may have come before the token was left.
             if let Some(answer) = asked.state() {
                 return answer;
             }
@@ -146,9 +146,9 @@ impl<F: NetworkFunction> Cx<F> {
 
 /// Locks of variables.
 impl<F: NetworkFunction> Cx<F> {
-    /// Waits for a lock (`Variables::lock`), until `patience` is over. It is held until what this
-    /// answers is dropped, and by one call of all runtimes and members. Of the calls of a runtime
-    /// that wait for it, its grant gives the token of one.
+    /// Waits for a lock (`Variables::lock`), until `patience` is over. The lock is held until the
+    /// returned value is dropped, and by one call of all runtimes and members. Of the calls of a
+    /// runtime that wait for it, its grant gives the token of one.
     ///
     /// # Errors
     /// Another had it all the time, the store did not answer, or there is none.

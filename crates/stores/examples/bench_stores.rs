@@ -1,14 +1,14 @@
-//! What a driver takes: additions, changes and bytes in a second, and how old changes are when the
-//! store has them.
+//! A driver's throughput: additions, changes and bytes in a second, and how old changes are when
+//! the store has them.
 //!
 //! ```text
 //! cargo run --profile quick -p flowkeep-stores --example bench_stores -- [SECONDS [KEYS [URI…]]]
 //! ```
 //!
 //! One thread adds to a counter and to one of KEYS counters of a map, in bursts of 32 with a step
-//! after each: as a worker does that has nothing else to do. `local` is the same without a store,
-//! for comparison. Without a URI: memory, a file in a temporary folder, and redis://127.0.0.1 where
-//! a server answers there.
+//! after each: like a worker with no other work. `local` is the same without a store, for
+//! comparison. Without a URI: memory, a file in a temporary folder, and redis://127.0.0.1 where a
+//! server answers there.
 
 use flowkeep_stores::{Consistency, Options, Partition, PartitionName, Store, driver_of};
 use std::time::{Duration, Instant};

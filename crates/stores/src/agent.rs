@@ -16,9 +16,9 @@
 //! then ever later up to [`RETRY_LAST`]. Their versions make the repetition harmless. The workers
 //! get no acknowledgement meanwhile, so they send nothing more, and their changes coalesce.
 //!
-//! *A store that has forgotten* what it acknowledged (it was started again without its data, or a
-//! replica took over) is found out by the next batch, and at rest within [`LOOK`]. The agent sets
-//! the partition's version there and tells the worker, which writes everything.
+//! *A store that has forgotten* changes that it acknowledged (it was started again without its
+//! data, or a replica took over) is found out by the next batch, and at rest within [`LOOK`]. The
+//! agent sets the partition's version there and tells the worker, which writes everything.
 //!
 //! *A later writer* of a partition fences this one: the agent tells the worker and drops its
 //! batches.
@@ -49,8 +49,8 @@ pub const RETRY_FIRST: Duration = Duration::from_millis(10);
 pub const RETRY_LAST: Duration = Duration::from_millis(500);
 /// How often the agent looks whether a store at rest still has what it had.
 pub const LOOK: Duration = Duration::from_secs(1);
-/// How long calls may last once the agent is to end: one under way, and those that it still makes.
-/// A batch of many flows takes a slow store tens of seconds.
+/// How long calls may last once the agent is to end: a call under way, and the calls that it still
+/// makes. A batch of many flows takes a slow store tens of seconds.
 pub const LAST: Duration = Duration::from_secs(60);
 
 /// A batch on its way to the agent.
@@ -59,14 +59,14 @@ pub(crate) struct Sent {
     pub buffer: Buffer,
 }
 
-/// What the agent says of a batch, and its buffer; or of a partition, without one.
+/// The agent's word on a batch, and its buffer; or on a partition, without one.
 pub(crate) struct Acknowledged {
     pub sequence: u64,
     pub outcome: Outcome,
     pub buffer: Option<Buffer>,
 }
 
-/// What a worker gets when it opens a partition.
+/// A worker's end of a partition that it opens.
 pub(crate) struct Opened {
     pub number: u64,
     pub batches: rtrb::Producer<Sent>,
@@ -89,7 +89,7 @@ pub enum OpenError {
     /// The name cannot be one.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// What the store has is something else.
+    /// The store's content has another type.
     #[error("{0} at the store is no {1}; give the variable another name, or remove it there")]
     Other(String, &'static str),
     /// A variable cannot be opened.
@@ -109,7 +109,7 @@ pub struct Health {
     pub failures: u64,
     /// Batches that it has taken.
     pub batches: u64,
-    /// What the last failure said.
+    /// The last failure.
     pub last_failure: Option<Failure>,
 }
 
@@ -127,17 +127,18 @@ struct Shared {
 /// Something to be reported to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The store does not do what it is asked; it is tried again.
+    /// The store fails a call; the agent tries it again.
     Failing(Failure),
-    /// It does again, after so long.
+    /// The store works again, after so long.
     Again(Duration),
-    /// It has lost what it had acknowledged for this partition; everything is written again.
+    /// The store has lost changes that it had acknowledged for this partition; everything is
+    /// written again.
     Forgotten(PartitionName),
     /// Another instance has claimed the partition.
     Fenced(PartitionName),
     /// The store has not had a change for longer than its bound.
     Late {
-        /// Whose change.
+        /// The partition of the change.
         partition: PartitionName,
         /// How old it is.
         age: Duration,
@@ -152,7 +153,7 @@ pub enum Report {
 pub(crate) type Element = (Vec<u8>, Vec<u8>);
 
 type Call = Box<dyn FnOnce(&mut Agent) + Send>;
-/// What is told goes there, from the agent's thread and the watcher's.
+/// Reports go there, from the agent's thread and the watcher's.
 type Reporter = Arc<Mutex<Box<dyn FnMut(Report) + Send>>>;
 
 fn tell(reporter: &Reporter, report: Report) {
@@ -243,7 +244,7 @@ impl Store {
     }
 
     /// Runs something with the driver, on the agent's thread, and waits for the answer. A failure
-    /// is tried again until patience is over: what runs must be harmless when it is repeated.
+    /// is tried again until patience is over: the call must be harmless when it is repeated.
     pub fn with<R: Send + 'static>(
         &self,
         work: impl FnMut(&mut dyn Driver) -> Result<R, Failure> + Send + 'static,
@@ -425,7 +426,7 @@ impl Agent {
                     client.held.push_back(sent);
                 }
             }
-            // What a worker left behind when it went is written all the same.
+            // Batches that a worker left behind when it went are written all the same.
             self.partitions.retain(|client| {
                 !client.outgoing.is_abandoned() || !client.held.is_empty() || !client.incoming.is_empty()
             });
@@ -556,7 +557,7 @@ impl Agent {
         let mut outcomes = Vec::with_capacity(batches.len());
         let done = self.driver.write(&batches, &mut outcomes);
         drop(batches);
-        // What is known is passed on, though a later batch may have failed.
+        // Known outcomes are passed on, though a later batch may have failed.
         for (at, outcome) in whose.into_iter().zip(outcomes) {
             self.settle(at, outcome)?;
         }
@@ -570,7 +571,7 @@ impl Agent {
         done
     }
 
-    /// What becomes of the oldest batch of a partition.
+    /// Passes on the outcome of a partition's oldest batch.
     fn settle(&mut self, at: usize, outcome: Outcome) -> Result<(), Failure> {
         let Some(client) = self.partitions.get_mut(at) else {
             return Ok(());

@@ -47,9 +47,9 @@ pub enum Change<'b> {
 /// Changes of one partition, and the version that they make.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'b> {
-    /// Whose.
+    /// The partition that it belongs to.
     pub partition: &'b PartitionName,
-    /// What the store has of the partition afterwards.
+    /// The version that the store has of the partition afterwards.
     pub version: Version,
     pub(crate) variables: &'b [VariableName],
     pub(crate) bytes: &'b [u8],
@@ -65,7 +65,7 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// A batch that is kept beyond its buffer: for what hands batches on later, or once more.
+/// A batch that is kept beyond its buffer: for code that hands batches on later, or once more.
 #[derive(Clone, Debug)]
 pub struct KeptBatch {
     partition: PartitionName,
@@ -75,8 +75,8 @@ pub struct KeptBatch {
 }
 
 impl KeptBatch {
-    /// Of changes as a buffer has them: so they are encoded at the top of this module, and what is
-    /// not so encoded ends them.
+    /// A batch of changes as a buffer has them: encoded as at the top of this module; bytes that
+    /// are not so encoded end them.
     pub fn new(
         partition: &PartitionName,
         version: Version,
@@ -215,7 +215,7 @@ mod tests {
             ]
         );
         assert_eq!(buffer.changes(), 3);
-        // However it is cut, what is read is a beginning of it.
+        // However the bytes are cut, the changes read are a beginning of all.
         for end in 0..buffer.bytes().len() {
             let cut = read(&buffer.bytes()[..end]);
             assert_eq!(cut, all[..cut.len()]);

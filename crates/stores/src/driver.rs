@@ -1,11 +1,11 @@
-//! What a data store has to do: one small trait, [`Driver`].
+//! The duties of a data store: one small trait, [`Driver`].
 //!
 //! A driver keeps three things. Of a *partition*: its [`Version`], and of each of its variables a
 //! table from field to value, both bytes. Beside them *records*: single values that are swapped by
 //! comparison, for locks and pools.
 //!
 //! One call is answered before the next begins, and a call that fails may have been done or not. So
-//! each call can be repeated: batches carry the version that they make, records are compared.
+//! the agent can repeat each call: batches carry the version that they make, records are compared.
 
 use crate::batch::Batch;
 use crate::name::{PartitionName, VariableName};
@@ -22,21 +22,21 @@ pub struct Version {
     pub sequence: u64,
 }
 
-/// What became of a batch.
+/// The fate of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The store has it, now or from an earlier try.
     Stored,
     /// A later writer has claimed the partition: nothing of this one is taken any more.
     Fenced,
-    /// The store lacks batches that it had acknowledged, or what it has contradicts itself. Nothing
+    /// The store lacks batches that it had acknowledged, or its content contradicts itself. Nothing
     /// was written.
     Forgotten,
 }
 
 impl Version {
-    /// What a store that has `self` does with a batch of version `batch`: `None` means that it
-    /// writes it.
+    /// The outcome of a batch of version `batch` at a store that has `self`: `None` means that it
+    /// writes the batch.
     ///
     /// | the store has | and the batch | |
     /// |---|---|---|
@@ -63,9 +63,9 @@ impl Version {
 pub struct Failure {
     /// Its URI, without a password.
     pub store: String,
-    /// What it said, or did not.
+    /// Its error, or that it did not answer.
     pub problem: String,
-    /// What a person may do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -80,17 +80,17 @@ impl Failure {
     }
 }
 
-/// What [`Driver::swap`] found.
+/// The result of [`Driver::swap`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swapped {
-    /// It was as expected, and is the new one.
+    /// The record was as expected, and is the new one.
     Done,
     /// It is this, and was left.
     Other(Option<Vec<u8>>),
 }
 
-/// When calls of a driver are over at the latest, one under way too: what its agent says when it is
-/// to end. Of a driver of two stores both hear it.
+/// When calls of a driver are over at the latest, one under way too: its agent's word when the
+/// agent is to end. Of a driver of two stores both hear it.
 #[derive(Clone, Debug, Default)]
 pub struct Ending(Vec<Arc<OnceLock<Instant>>>);
 
@@ -107,7 +107,7 @@ impl Ending {
         self
     }
 
-    /// Has calls be over at this moment. What was said first counts.
+    /// Has calls be over at this moment. The first moment that was said counts.
     pub fn say(&self, last: Instant) {
         for looked_at in &self.0 {
             let _ = looked_at.set(last);
@@ -118,8 +118,8 @@ impl Ending {
 /// A data store, as the agent uses it. Each call waits for the store, for a time that the driver
 /// bounds.
 pub trait Driver: Send {
-    /// What an agent that is to end says the last moment of calls to. A driver whose bound of a call
-    /// is short has none.
+    /// The place for the last moment of calls, where an agent that is to end says it. A driver
+    /// whose bound of a call is short has none.
     fn ending(&self) -> Ending {
         Ending::default()
     }
@@ -128,7 +128,7 @@ pub trait Driver: Send {
     /// least `at_least`.
     fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure>;
 
-    /// What the store has of the partition; `None` for nothing.
+    /// The store's version of the partition; `None` if it has nothing of it.
     fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure>;
 
     /// Sets the version of a partition that the store has forgotten in whole or in part, unless a

@@ -25,7 +25,7 @@ pub(crate) const SAID_NS: u64 = 10_000_000;
 /// How often the watcher looks.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// What a worker says of the oldest change that the store does not have.
+/// A worker's word on the oldest change that the store does not have.
 #[derive(Default)]
 pub(crate) struct Oldest {
     age_ns: AtomicU64,
@@ -52,7 +52,7 @@ struct Watched {
 pub(crate) struct Watcher(Mutex<Vec<Watched>>);
 
 impl Watcher {
-    /// Watches a partition for as long as its worker has what this answers.
+    /// Watches a partition for as long as its worker has the returned value.
     pub fn watch(&self, name: &PartitionName) -> Arc<Oldest> {
         let oldest = Arc::new(Oldest::default());
         let mut all = self.0.lock().unwrap_or_else(|held| held.into_inner());
@@ -64,12 +64,12 @@ impl Watcher {
         oldest
     }
 
-    /// Looks at all of them; answers what is to be told.
+    /// Looks at all of them; answers the reports to be told.
     pub fn look(&self) -> Vec<Report> {
         let mut reports = Vec::new();
         let mut all = self.0.lock().unwrap_or_else(|held| held.into_inner());
         all.retain_mut(|watched| {
-            // First: what a worker says last is read.
+            // First: a worker's last word is read.
             let is_there = Arc::strong_count(&watched.oldest) > 1;
             let nanoseconds = |said: &AtomicU64| Duration::from_nanos(said.load(Ordering::Acquire));
             let (age, bound) = (

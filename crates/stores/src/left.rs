@@ -6,8 +6,8 @@
 //!     └─ timers? ── claim ── read ──► armed elsewhere, and stored there ──► claim ── remove
 //! ```
 //!
-//! The claim has a process that still runs under this member's name learn that it is over, and what
-//! it writes is refused. A process that is killed before the removal leaves timers at both places.
+//! The claim has a process that still runs under this member's name learn that it is over, and its
+//! writes are refused. A process that is killed before the removal leaves timers at both places.
 //! None has fired by then, and the next start finds them again.
 //!
 //! Not here: arming them (`flowkeep`, `run/adopting.rs`); timers of other members

@@ -1,8 +1,8 @@
 //! Variables of network functions, and the data stores that keep them (FlexState).
 //!
 //! A function names its variables and works with them as with collections of the standard library.
-//! Which store keeps them, how often it is told and what may be lost is configuration. The packet
-//! path works on a local copy and never waits for a store.
+//! Which store keeps them, how often it is told and how much may be lost is configuration. The
+//! packet path works on a local copy and never waits for a store.
 //!
 //! # Theory of operation
 //!
@@ -16,21 +16,21 @@
 //!                                                     └──────────────────────┘
 //! ```
 //!
-//! *Identity* ([`name`]). A **partition** is what one worker writes: the variables of one
+//! *Identity* ([`name`]). A **partition**, which one worker writes, has the variables of one
 //! function's instance on one runtime of one member (FlexState III-B). A variable's key is the
 //! partition, its kind and its name: `nat@edge1@0@Counter@mappings`. Partitions share nothing, so
 //! there is no lock and no message on the packet path. The whole function's view is a merge
 //! ([`merge`]).
 //!
 //! *Changes* (the crate `variables`). A call changes the local copy and puts the element into the
-//! variable's list of what waits, if it is not there. A counter that is added to a thousand times
-//! within an interval is one write.
+//! variable's list of waiting elements, if it is not there. A thousand additions to a counter
+//! within an interval are one write.
 //!
-//! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes what waits
-//! into one of two buffers and hands it over. It gets the buffer back when the store has the
-//! changes. A store that is slow returns buffers late: the interval becomes longer, and changes
-//! coalesce. What is on its way is two batches of 256 KiB for each partition, whatever the store
-//! does.
+//! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes waiting
+//! elements into one of two buffers and hands it over. The worker gets the buffer back when the
+//! store has the changes. A slow store returns buffers late: the interval becomes longer, and
+//! changes coalesce. At most two batches of 256 KiB are on their way for each partition, whatever
+//! the store does.
 //!
 //! *Versions* ([`driver`]). A batch makes a [`Version`]: the writer's epoch, and the batch's
 //! number. Its values are absolute. The store takes a batch if it is the next one, whole or not at
@@ -44,9 +44,10 @@
 //!     batch (7, 44)   42 and 43 were acknowledged and are not there: forgotten; the worker writes everything again
 //! ```
 //!
-//! *Restart*. [`Partition::open`] claims the identity, which makes a new epoch and so ends what an
-//! earlier process still has under way. Opening a variable reads it. So a function finds its
-//! variables before its first packet; where the store does not answer, the function does not start.
+//! *Restart*. [`Partition::open`] claims the identity, which makes a new epoch and so ends the
+//! writes that an earlier process still has under way. Opening a variable reads it. So a function
+//! finds its variables before its first packet; where the store does not answer, the function does
+//! not start.
 //!
 //! # What is lost when
 //!
@@ -65,9 +66,9 @@
 //!
 //! # Bounds
 //!
-//! A collection has a capacity, an element 64 KiB, a name 255 bytes. What would exceed them is
-//! refused by the call ([`Refusal`]). Memory is taken when a partition and a variable are opened;
-//! the packet path allocates nothing but what keys and values own themselves.
+//! A collection has a capacity, an element 64 KiB, a name 255 bytes. The call refuses a change that
+//! would exceed them ([`Refusal`]). Memory is taken when a partition and a variable are opened; the
+//! packet path allocates nothing but what keys and values own themselves.
 //!
 //! # Invariants
 //!

@@ -11,9 +11,9 @@
 //! lease. So a holder that died frees it after one lease of being watched, and a clock that is
 //! wrong does no harm.
 //!
-//! A holder that slept through its lease believes that it still holds it. So what the lock guards
-//! is written with the lock's token ([`Store::write_guarded`]), and a token that is less than the
-//! last one written is refused. Tokens only grow.
+//! A holder that slept through its lease believes that it still holds it. So the guarded value is
+//! written with the lock's token ([`Store::write_guarded`]), and a token that is less than the last
+//! one written is refused. Tokens only grow.
 //!
 //! All of this waits for the store. FlexState VI-B: locks are a last resort.
 
@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use variables::Fenced;
 use variables::decoded;
 
-/// What the store has of a lock: token, holder, renewals, length of the lease in milliseconds.
+/// The store's record of a lock: token, holder, renewals, length of the lease in milliseconds.
 type Record = (u64, Option<String>, u64, u64);
-/// What the store has of something guarded: the token it was written with, and it.
+/// The store's record of a guarded value: the token it was written with, and the value.
 type Guarded = (u64, Vec<u8>);
 
 /// Whether a holder is gone for good, by its name.
@@ -97,7 +97,7 @@ impl Store {
     }
 
     /// Swaps a record. Where an answer got lost, the repetition finds the new value there, and that
-    /// is `Done` too: so the new value must be one that no other writes.
+    /// is `Done` too: so no other may write the same new value.
     pub(crate) fn swap(
         &self,
         name: &str,
@@ -195,7 +195,7 @@ impl Lock {
         }
     }
 
-    /// What the lock guards, which from now on no earlier token writes; empty where nothing was
+    /// The guarded value, which from now on no earlier token writes; empty where nothing was
     /// written. `Err`: a later token has written.
     pub fn seal(&self, token: u64) -> Result<Result<Vec<u8>, Fenced>, OpenError> {
         let record = self.guarded();
@@ -213,7 +213,7 @@ impl Lock {
         }
     }
 
-    /// Writes what the lock guards, unless a later token has written.
+    /// Writes the guarded value, unless a later token has written.
     pub fn put(&self, token: u64, value: &[u8]) -> Result<Result<(), Fenced>, OpenError> {
         let name = self.record.strip_prefix("lock/").unwrap_or_default();
         self.store.write_guarded(name, token, value)

@@ -9,9 +9,8 @@
 //! The record is named `FUNCTION@LOCK`, each part escaped, and a holder
 //! `VIEW@RUNTIME@INCARNATION@MEMBER@PROCESS@NUMBER`.
 //!
-//! *The value.* The thread writes it once more with its own token when it takes the lock: what an
-//! earlier holder still writes is refused from then on, and what is read is the last that there
-//! will be of it.
+//! *The value.* The thread writes it once more with its own token when it takes the lock: an
+//! earlier holder's writes are refused from then on, and the value read is the last of them.
 //!
 //! *The view.* With a coordinator the cluster's view says which lives of runtimes there are
 //! ([`Views`]). A runtime takes a lock while it is in the view, and its holder's name has that
@@ -22,7 +21,7 @@
 //! is over by its own clock, and others get it later than that, since they watch it for a whole
 //! lease.
 //!
-//! Invariants: a grant's lease ends here before it ends for others ([`crate::lock`]); what was held
+//! Invariants: a grant's lease ends here before it ends for others ([`crate::lock`]); a lock held
 //! for a wish that is over is released before the lock is taken again
 //! (`functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it`).
 
@@ -212,8 +211,8 @@ fn hold(incoming: &Receiver<Job>, since: Instant) {
             match incoming.try_recv() {
                 Ok(job) => jobs.push(job),
                 Err(TryRecvError::Empty) => break,
-                // No function has a lock any more: what is held is freed below, as its handle has
-                // gone.
+                // No function has a lock any more: held locks are freed below, as their handles
+                // have gone.
                 Err(TryRecvError::Disconnected) if jobs.is_empty() => return,
                 Err(TryRecvError::Disconnected) => break,
             }
@@ -240,7 +239,7 @@ impl Job {
         }
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     fn step(&mut self, since: Instant) -> Result<(), OpenError> {
         let wish = self.locking.wish();
         let wants = wish % 2 == 1 && self.locking.is_there();
@@ -304,7 +303,7 @@ impl Job {
         Ok(())
     }
 
-    /// Writes what is to be written. A store that does not answer is asked until the lease is over:
+    /// Writes the waiting value. A store that does not answer is asked until the lease is over:
     /// then it is not known whether the value was written, and the holder is told that it was not.
     fn put(&mut self) -> Result<(), OpenError> {
         let Some((token, value)) = self.locking.to_put() else {

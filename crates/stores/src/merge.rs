@@ -1,7 +1,7 @@
 //! Merges: one view of a variable that each partition has a part of (FlexState VI-B).
 //!
 //! A merge reads the variable of each partition of the function that ever was, from the store, and
-//! folds what it read. So it counts what partitions that have ended left behind, needs no number of
+//! folds its elements. So it counts what partitions that have ended left behind, needs no number of
 //! cores or instances, and is as old as the changes that the store does not have yet. It is no
 //! snapshot: the partitions are read one after another.
 //!
@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// Shows every element of a variable over all partitions of a function, as the store has them.
-    /// One that is refused is no element of that type.
+    /// A refused element is none of that type.
     fn read(
         &self,
         function: &str,
@@ -63,7 +63,8 @@ impl Store {
         for partition in self.with(move |driver| driver.partitions(&of))? {
             let variable = partition.variable(kind, name)?;
             let at = variable.clone();
-            // One partition at a time, so that the agent's own work goes on in between.
+            // The thread reads one partition at a time, so that the agent's own work goes on in
+            // between.
             for (key, value) in self.with(move |driver| elements(driver, &at))? {
                 let refused = element(&partition, &key, &value);
                 refused.map_err(|what| OpenError::Other(variable.to_string(), what))?;
@@ -88,7 +89,7 @@ impl Store {
         self.fold(function, Kind::CounterMap, name, HashMap::new(), add)
     }
 
-    /// What is in the set of any partition.
+    /// Elements that are in the set of any partition.
     pub fn union<T: Key>(&self, function: &str, name: &str) -> Result<HashSet<T>, OpenError> {
         let add = |mut all: HashSet<T>, _: &PartitionName, element: T, ()| {
             all.insert(element);
@@ -263,7 +264,7 @@ impl<R: Clone + Send + 'static> Cycle<R> {
         })
     }
 
-    /// What the last merge gave; `None` before the first is made.
+    /// The last merge's result; `None` before the first is made.
     pub fn last(&self) -> Option<Result<R, String>> {
         self.last.lock().map_or(None, |last| last.clone())
     }

@@ -1,9 +1,9 @@
 //! All variables of a store, and their way into another store.
 //!
 //! A [`Follower`] claims each partition at the target once, clears its variables there and writes
-//! what the source has, in batches. What the target has of a partition besides stays. Functions may
-//! go on writing at the source: a pass copies the partitions whose version has changed since they
-//! were copied.
+//! the source's elements, in batches. Other variables of a partition at the target stay. Functions
+//! may go on writing at the source: a pass copies the partitions whose version has changed since
+//! they were copied.
 //!
 //! ```text
 //!   pass:  version at the source ─► copy ─► version at the source
@@ -15,9 +15,9 @@
 //! and copies what changed since the last one only. A process that claims a partition at the target
 //! has it from then on: the follower is fenced there, and says so.
 //!
-//! *Records* (locks, and what they guard) are copied as they are: a lock's token goes on growing,
-//! and its lease is watched at the target as any other holder's. One that changes while it is
-//! copied is copied again with the next pass.
+//! *Records* (locks, and values that they guard) are copied as they are: a lock's token goes on
+//! growing, and its lease is watched at the target as any other holder's. A record that changes
+//! while it is copied is copied again with the next pass.
 //!
 //! *A copy of its own* ([`copy_whole`]) has the versions of the store: for a process that lets
 //! others look into a store which it alone has.
@@ -31,10 +31,10 @@ use std::time::SystemTime;
 use variables::buffer::Buffer;
 use variables::decoded;
 
-/// What a store has of a variable.
+/// A variable as a store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which.
+    /// The variable.
     pub variable: VariableName,
     /// How many elements.
     pub elements: u64,
@@ -60,7 +60,7 @@ pub fn inspect(driver: &mut dyn Driver) -> Result<Vec<Found>, Failure> {
         driver.load(&variable, &mut |field, value| {
             found.elements += 1;
             found.bytes += (field.len() + value.len()) as u64;
-            // What is no count is not added up.
+            // A value that is no count is not added up.
             let count = decoded::<i64>(value);
             found.sum = found.sum.zip(count).map(|(sum, count)| sum.saturating_add(count));
         })?;
@@ -69,7 +69,7 @@ pub fn inspect(driver: &mut dyn Driver) -> Result<Vec<Found>, Failure> {
     Ok(all)
 }
 
-/// What a store has of a function's variable, over all runtimes and members.
+/// A function's variable as a store has it, over all runtimes and members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whole {
     /// The function.
@@ -132,7 +132,7 @@ fn whole_name(variable: &VariableName) -> (String, Kind, String) {
     (function, variable.kind(), variable.name().to_owned())
 }
 
-/// What was taken over.
+/// Counts of a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migrated {
     /// Partitions.
@@ -143,10 +143,10 @@ pub struct Migrated {
     pub elements: u64,
 }
 
-/// What a pass found.
+/// The result of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// What it copied.
+    /// Counts of its copies.
     pub copied: Migrated,
     /// Partitions that were written at the source while they were copied.
     pub behind: Vec<PartitionName>,
@@ -174,9 +174,9 @@ pub fn migrate(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<Migrated, F
 
 /// A partition as it was copied.
 struct Copied {
-    /// Every variable that was ever copied: one that is empty by now is cleared.
+    /// Every variable that was ever copied: an empty one is cleared.
     variables: Vec<VariableName>,
-    /// What the source had before it was copied.
+    /// The source's version before it was copied.
     source: Option<Version>,
     target: Version,
     taken: bool,
@@ -279,15 +279,15 @@ fn copy_records(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<(), Failur
     for name in from.records()? {
         let (value, there) = (from.record(&name)?, to.record(&name)?);
         if value.is_some() && value != there {
-            // One that another process changes there is its own.
+            // A record that another process changes there is that process's own.
             to.swap(&name, there.as_deref(), value.as_deref())?;
         }
     }
     Ok(())
 }
 
-/// Copies a store into an empty one, with its versions: what reads the copy sees by them what has
-/// changed since another copy.
+/// Copies a store into an empty one, with its versions: a reader of the copy sees by them which
+/// partitions have changed since another copy.
 pub fn copy_whole(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<(), Failure> {
     let mut by_partition: BTreeMap<PartitionName, Vec<VariableName>> = BTreeMap::new();
     for variable in from.variables()? {
@@ -345,7 +345,7 @@ impl Writer<'_> {
                     if !self.write(buffer)? {
                         return Ok(None);
                     }
-                    // An element fits into an empty batch; one that does not is of another version
+                    // An element fits into an empty batch; a longer element is of another version
                     // of Flowkeep.
                     buffer.put_encoded(number, &field, &value).map_err(|_| {
                         let problem = format!("an element of {variable} is too long");
@@ -358,7 +358,7 @@ impl Writer<'_> {
         Ok(self.write(buffer)?.then_some(count))
     }
 
-    /// Writes what is in the buffer; answers whether the partition is still ours.
+    /// Writes the buffer's changes; answers whether the partition is still ours.
     fn write(&mut self, buffer: &mut Buffer) -> Result<bool, Failure> {
         if buffer.is_empty() {
             return Ok(true);

@@ -20,7 +20,7 @@ pub use variables::Kind;
 /// The most bytes that a function's, member's or variable's name may have.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What is wrong with a name.
+/// The problem of a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// It is too long.
@@ -31,7 +31,8 @@ pub enum NameError {
     NoKey(String),
 }
 
-/// Whose variables: those of one function's instance on one runtime. One worker writes them.
+/// The name of a partition: the variables of one function's instance on one runtime. One worker
+/// writes them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionName {
     function: String,
@@ -128,7 +129,7 @@ impl VariableName {
         &self.partition
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -1,7 +1,9 @@
-//! A partition's way to its store: what a worker steps, and what opens variables.
+//! A partition's way to its store: the carrier that a worker steps, and the source that opens
+//! variables.
 //!
-//! `Carrier::step` belongs into the worker's loop. It takes acknowledgements, and cuts a batch of
-//! what waits where a variable's interval is over and one of the [`BATCHES_MAX`] buffers is here:
+//! `Carrier::step` belongs into the worker's loop. The carrier takes acknowledgements, and cuts a
+//! batch of waiting elements where a variable's interval is over and one of the [`BATCHES_MAX`]
+//! buffers is here:
 //!
 //! ```text
 //!   shelf ── changes ──► buffer ══ ring ══► agent ──► store
@@ -81,7 +83,7 @@ impl Carrier {
 
     fn say_oldest(&mut self, shelf: &Shelf, now: u64) {
         self.said = now;
-        // What another process has is told otherwise.
+        // A partition that another process has is told otherwise.
         self.oldest.say(shelf.oldest().filter(|_| !self.figures.fenced));
     }
 
@@ -281,9 +283,9 @@ pub struct Stores {
 pub struct Defaults {
     /// The store.
     pub store: Store,
-    /// What variables have that leave it to the configuration.
+    /// The consistency of variables that leave it to the configuration.
     pub consistency: Consistency,
-    /// What the configuration says of single variables, by their names.
+    /// The configuration's settings for single variables, by their names.
     pub said: BTreeMap<String, Said>,
     /// Makes merges for the functions of a process that have this store: one for all of them.
     pub merges: Merges,
@@ -330,7 +332,7 @@ impl Source for Stores {
         let Some(defaults) = self.of(function) else {
             return Ok(Vec::new());
         };
-        // What is in no store any more stays where it was.
+        // Timers of a variable that is in no store any more stay where they were.
         let is_kept = |name: &&String| defaults.said.get(*name) != Some(&Said::Local);
         let names: Vec<String> = names.iter().filter(is_kept).cloned().collect();
         let settled = defaults
@@ -362,7 +364,8 @@ impl Source for Stores {
     }
 }
 
-/// A function's variables on one runtime, with the worker's side beside: for what has no worker.
+/// A function's variables on one runtime, with the worker's side beside: for programs without a
+/// worker.
 pub struct Partition {
     name: PartitionName,
     variables: Variables,
@@ -380,7 +383,7 @@ impl Partition {
         })
     }
 
-    /// Whose variables these are.
+    /// The name of the partition.
     pub fn name(&self) -> &PartitionName {
         &self.name
     }
@@ -392,7 +395,7 @@ impl Partition {
         }
     }
 
-    /// What became of the changes so far, as of the last step.
+    /// The fate of the changes so far, as of the last step.
     pub fn figures(&mut self) -> Figures {
         self.variables
             .partition()

@@ -19,14 +19,14 @@
 //! that was (epoch and number, for this heir). The store takes it whole or not at all, and not at
 //! all when another has claimed the partition since. So of two members that take the same timers,
 //! or of one and the owner that begins again, one has each timer. The other's commit is fenced, and
-//! it drops what it holds.
+//! it drops the timers that it holds.
 //!
 //! *Held.* Until the commit the heir's timers are armed at its worker and at the store, and are not
 //! due ([`variables::open::WorkerVariables::hold_timers`]): none fires that another may have.
 //!
-//! *A crash of the heir.* What it held is in its partition as any timer. The record says which
-//! those are and of which taking. Before any worker has that partition again, and before another
-//! takes timers from it, [`settle`] reads it:
+//! *A crash of the heir.* Timers that it held are in its partition as any timer. The record says
+//! which those are and of which taking. Before any worker has that partition again, and before
+//! another takes timers from it, [`settle`] reads it:
 //!
 //! | the heir dies | the old partition says | so |
 //! |---|---|---|
@@ -36,18 +36,18 @@
 //! | behind `finish` | this taking | no record: they are the heir's |
 //!
 //! `settle` first claims the old partition if its epoch is still the taking's: a commit that is
-//! still on its way is refused from then on, and what the partition says does not change.
+//! still on its way is refused from then on, and the partition's entries do not change.
 //!
 //! *Whose turn.* A lock in the store for each member ([`Estate`], named by cluster and member)
-//! keeps a member that begins and those that take from it apart. The member has it from before its
-//! first claim until a view has it, and writes the view's number beside. Another takes timers while
-//! it has that lock, by one view that is that one or a later one, and that has no runtime of the
-//! member. A turn ends when there is another view, and after some seconds: a member that waits to
-//! begin has its own then. The heir notes the partition's version first, looks at lock and view, and
-//! claims the partition if its version is still that. Behind the claim it looks whether the member
-//! takes timers over itself: that is settled first, in another turn. So a member that is there is not fenced by one whose view is old, or that
-//! stood still. A lock that is lost, by a pause beyond its lease, costs no timer: commits are
-//! fenced all the same.
+//! keeps a member that begins and those that take from it apart. The member has the lock from
+//! before its first claim until a view has the member, and writes the view's number beside. Another
+//! member takes timers while it has that lock, by one view that is not before that view, and that
+//! has no runtime of the member. A turn ends when there is another view, and after some seconds: a
+//! member that waits to begin has its own then. The heir notes the partition's version first, looks
+//! at lock and view, and claims the partition if its version is still that. Behind the claim it
+//! looks whether the member takes timers over itself: that is settled first, in another turn. So a
+//! member with an old view, or that stood still, does not fence a member that is there. A lock that
+//! is lost, by a pause beyond its lease, costs no timer: commits are fenced all the same.
 //!
 //! A member without such a lock has never begun in this cluster: its timers are left alone.
 //!
@@ -90,13 +90,14 @@ const TURN: Duration = Duration::from_secs(10);
 const BEGINNING: Duration = Duration::from_secs(300);
 /// How long a member takes at once from another, which may wait to begin.
 const AT_ONCE: Duration = Duration::from_secs(5);
-/// How long a member that begins waits for its turn: beyond that of one that died in its own.
+/// How long a member that begins waits for its turn: longer than the turn of a member that died in
+/// it.
 const WAIT: Duration = Duration::from_secs(60);
 /// Between two looks at a lock that another has.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a record has of a taking that is under way: the member and the runtime that had the timers,
-/// the variable, epoch and number of the taking, the timers.
+/// A record's entry of a taking under way: the member and the runtime that had the timers, the
+/// variable, epoch and number of the taking, the timers.
 type Intent = (String, u32, String, u64, u64, Vec<Element>);
 
 fn record_of(heir: &PartitionName) -> String {
@@ -160,7 +161,7 @@ impl Taking {
                 return Ok(None);
             }
             let epoch = driver.claim(&partition, least_epoch())?;
-            // It may have begun to take some over itself since it was settled.
+            // The member may have begun to take some over itself since that was settled.
             if driver.record(&record_of(&partition))?.is_some() {
                 return Ok(None);
             }
@@ -403,11 +404,11 @@ pub struct Estate {
 
 /// How far a member has come.
 enum Beginning {
-    /// It has claimed nothing.
+    /// The member has claimed nothing.
     Before,
-    /// It has claimed partitions, and no view has it.
+    /// The member has claimed partitions, and no view has it.
     Begun(Box<Lock>),
-    /// A view has it.
+    /// A view has the member.
     Arrived,
 }
 
@@ -437,8 +438,8 @@ impl Estate {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This member is about to claim a partition: from here on no other takes from those that it
-    /// has. Waits while one does.
+    /// This member is about to claim a partition: from here on no other member takes timers from
+    /// its partitions. Waits while one does.
     pub fn begin(&self) -> Result<(), OpenError> {
         let mut beginning = self.beginning();
         if !matches!(*beginning, Beginning::Before) {
@@ -558,8 +559,8 @@ impl Estate {
         })
     }
 
-    /// A runtime of this process holds no timers: what a taking for it has left in the store, where
-    /// the store did not answer, is over.
+    /// A runtime of this process holds no timers: an entry that a taking for it has left in the
+    /// store, where the store did not answer, is over.
     pub fn forget(&self, heir: &PartitionName) -> Result<(), OpenError> {
         let record = record_of(heir);
         match self.store.record(&record)? {
@@ -569,7 +570,8 @@ impl Estate {
     }
 }
 
-/// The locks by which a member takes its turns: one that another has is watched from call to call.
+/// The locks by which a member takes its turns: a lock that another member has is watched from call
+/// to call.
 pub struct Turns {
     estate: Arc<Estate>,
     locks: BTreeMap<String, Lock>,
@@ -659,8 +661,8 @@ impl Turn<'_> {
         self.store.with(move |driver| driver.version(&partition))
     }
 
-    /// Whether it is still this one's turn; it is from then on for a while. One that waits to begin
-    /// has its own every few seconds.
+    /// Whether it is still this one's turn; it is from then on for a while. A member that waits to
+    /// begin has its own every few seconds.
     pub fn is_still_ours(&mut self) -> Result<bool, OpenError> {
         if self.began.elapsed() > AT_ONCE {
             return Ok(false);

@@ -42,7 +42,7 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
         "redb" if !rest.is_empty() => Ok(Box::new(Redb::open(rest.as_ref())?)),
         #[cfg(feature = "redb")]
         "redb" => Err(Failure::new(&shown(), "it names no file", "write redb:PATH")),
-        // What is wrong with URI and files is said here, at once.
+        // Errors of URI and files are said here, at once.
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(of_a_server(uri, Redis::new(uri, PATIENCE)?)),
         #[cfg(feature = "cassandra")]
@@ -53,7 +53,7 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
         "redis" | "rediss" => Err(absent(&shown(), "redis")),
         #[cfg(not(feature = "cassandra"))]
         "cassandra" | "cassandras" => Err(absent(&shown(), "cassandra")),
-        // What is behind an unknown scheme may be a secret.
+        // The rest behind an unknown scheme may be a secret.
         other => Err(Failure::new(
             &other.chars().take(20).collect::<String>(),
             "there is no such kind of store",

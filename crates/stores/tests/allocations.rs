@@ -130,7 +130,7 @@ fn changes_allocate_nothing_once_warm() {
     });
     assert_eq!(count, 0);
     assert!(store.health().failing);
-    // What waits goes out when the store is back, without a piece of memory either.
+    // Waiting changes go out when the store is back, without a piece of memory either.
     let before = run(0).batches;
     down.store(false, Ordering::Relaxed);
     while store.health().failing {

@@ -229,7 +229,7 @@ fn the_owner_that_begins_again_has_what_is_not_committed() {
     taking.finish().unwrap();
     let chunk = taking.take_some().unwrap().unwrap();
     heir.hold(&chunk.timers);
-    // One that the heir arms itself meanwhile is its own.
+    // A timer that the heir arms itself meanwhile is its own.
     let own = chunk
         .timers
         .iter()
@@ -273,7 +273,7 @@ fn a_member_that_begins_or_is_in_a_later_view_is_left_alone() {
         .unwrap()
         .expect("a turn");
     assert!(turn.is_still_ours().unwrap());
-    // It begins again, and waits while the other has its turn.
+    // The member begins again, and waits while the other has its turn.
     let (begun, has_begun) = std::sync::mpsc::channel();
     let again = {
         let memory = memory.clone();
@@ -302,7 +302,7 @@ fn a_member_that_begins_or_is_in_a_later_view_is_left_alone() {
     assert!(turn.take(&from, &right.own, &names()).unwrap().is_none());
 }
 
-/// From one that takes timers over itself none is taken, until that is settled.
+/// From a member that takes timers over itself none is taken, until that is settled.
 #[test]
 fn what_is_under_way_to_a_member_is_not_taken_from_it() {
     let memory = Memory::default();
@@ -316,13 +316,13 @@ fn what_is_under_way_to_a_member_is_not_taken_from_it() {
     assert!(begun.is_none());
 }
 
-/// What a function did with the same key before, and does meanwhile.
+/// The function used the same key before, and does meanwhile.
 #[test]
 fn a_timer_that_is_held_is_due_only_as_the_function_arms_it() {
     let memory = Memory::default();
     Process::was_there(&memory, "left", 1..4);
     let mut heir = Process::begin(&memory, "right", 1);
-    // It was armed for the same time here, with the same number, and cancelled.
+    // The timer was armed for the same time here, with the same number, and cancelled.
     heir.timers.arm(&1, 1, 0).unwrap();
     heir.timers.cancel(&1).unwrap();
     let mut taking = heir.taking(&name("left", 0));
@@ -352,7 +352,7 @@ fn an_heir_that_is_fenced_takes_none() {
     assert!(!heir.worker.finish(Duration::from_secs(2)));
     assert_eq!(heir.worker.are_timers_stored(0, NAMES[0], change), None);
     assert_eq!(heir.worker.timer_names(), [(0, Vec::new())]);
-    // They are where they were.
+    // The timers are where they were.
     drop((heir, taking));
     assert_eq!(Process::begin(&memory, "left", 0).fire(), [0, 1, 2]);
 }
@@ -441,7 +441,7 @@ fn one_runtime_of_a_view_is_a_members_heir() {
         heirs.insert(heir);
         let backwards: Vec<u32> = all.iter().rev().copied().collect();
         assert_eq!(heir_of(&member, &backwards), Some(heir));
-        // It stays while others go.
+        // The heir stays while others go.
         let fewer: Vec<u32> = all
             .iter()
             .copied()

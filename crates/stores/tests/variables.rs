@@ -1,4 +1,4 @@
-//! Variables on a store in memory: what is there after a restart, against models.
+//! Variables on a store in memory: their content after a restart, against models.
 
 #[path = "variables/collections.rs"]
 mod collections;
@@ -172,7 +172,7 @@ fn what_cannot_be_opened_is_told_so() {
             full.to_string(),
             "f@m@0@Map@m has 16 elements at the store and a capacity of 3; give it a larger one"
         );
-        // Neither has taken the place of the one that can be.
+        // Neither has taken the place of a variable that can be.
         assert_eq!(f.map::<u8, String>("m", small()).unwrap().len(), 16);
         f.counter("n", small()).unwrap().add(1);
     });
@@ -244,8 +244,8 @@ fn what_is_taken_back_before_the_store_heard_of_it_is_waited_for_by_none() {
     });
 }
 
-/// A worker that had nothing to do for long, and one that begins: what it changes is not as old as
-/// its rest, or as its clock.
+/// A worker that had nothing to do for long, and a worker that begins: their changes are not as old
+/// as the worker's rest, or as its clock.
 #[test]
 fn a_change_is_dated_by_the_step_that_makes_it() {
     use flowkeep_stores::{Defaults, Stores};
@@ -287,8 +287,8 @@ fn settle(worker: &mut variables::open::WorkerVariables, at: u64) {
     assert!(worker.finish(PATIENCE));
 }
 
-/// Merged views of two runtimes, on demand: each has what both counted, and what a runtime left
-/// that has ended.
+/// Merged views of two runtimes, on demand: each has the counts of both, and the counts of a
+/// runtime that has ended.
 #[test]
 fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     use flowkeep_stores::{Defaults, Stores};
@@ -345,7 +345,7 @@ fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     assert_eq!(answered(&wholes.ask()), Ok(()));
     let sums = wholes.get().unwrap();
     assert_eq!((sums[&1], sums[&2], sums.len()), (11, 7, 2));
-    // One ends, another comes.
+    // One runtime ends, another comes.
     drop((second, other_n, other_c, other_whole));
     let (mut third, third_n, _, _, _) = begin(7);
     third_n.add(100);
@@ -353,7 +353,7 @@ fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     assert_eq!(whole.get(), Some(7), "nothing was asked for");
     assert_eq!(answered(&whole.ask()), Ok(()));
     assert_eq!(whole.get(), Some(107));
-    // One that comes again finds its part, and adds nothing twice.
+    // A runtime that comes again finds its part, and adds nothing twice.
     let (_second, other_n, _, _, _) = begin(1);
     assert_eq!(other_n.get(), 4);
     assert_eq!(answered(&whole.ask()), Ok(()));
@@ -535,7 +535,7 @@ fn put(held: &variables::locks::Held, value: &[u8]) -> Result<(), variables::Not
 }
 
 /// Counts in the value of a lock, as runtimes on threads of their own: no count is lost. A holder
-/// that dies with the lock frees it by its lease, and what it still writes is refused.
+/// that dies with the lock frees it by its lease, and its later writes are refused.
 #[test]
 fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
     let memory = Memory::default();
@@ -562,7 +562,7 @@ fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
             });
         }
     });
-    // A machine that pauses for as long ends what it should not.
+    // A machine that pauses for as long ends leases that it should not.
     let lease = Duration::from_secs(3);
     // As another process that dies with it: its agent ends, and nothing is freed.
     let (other, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
@@ -583,7 +583,7 @@ fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
         (None, Err(variables::NotHeld::Lost))
     );
     put(&held, &[16]).unwrap();
-    // It is renewed for as long as it is held.
+    // The lease is renewed for as long as the lock is held.
     std::thread::sleep(2 * lease);
     put(&held, &[17]).unwrap();
     let late = store.write_guarded("f@l", 1, &[99]).unwrap();
@@ -618,7 +618,7 @@ fn a_removed_runtimes_lock_is_void_at_once() {
     let mut variables = keeper.begin("f", 0);
     let lock = variables.lock("l", long).unwrap();
     let wait = lock.wait().unwrap();
-    // It is in no view yet.
+    // The runtime is in no view yet.
     assert!(wait.take().is_none());
     std::thread::sleep(Duration::from_millis(200));
     assert!(wait.take().is_none());
@@ -641,7 +641,7 @@ fn a_removed_runtimes_lock_is_void_at_once() {
     let held = has_lock(&wait);
     assert!(held.token() > removed.token());
     put(&held, &[1]).unwrap();
-    // It does not know of the view, and its lease is long: its token tells.
+    // The removed holder does not know of the view, and its lease is long: its token tells.
     assert!(removed.token().is_some());
     assert_eq!(put(&removed, &[2]), Err(variables::NotHeld::Lost));
 }

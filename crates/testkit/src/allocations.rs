@@ -33,12 +33,12 @@ pub struct CountingAllocator;
 
 fn count() {
     INSTALLED.store(true, Ordering::Relaxed);
-    // A thread that is ending has no count any more; what it allocates then is for no packet.
+    // A thread that is ending has no count any more; its allocations then are for no packet.
     let _ = SO_FAR.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: each method hands its arguments on to the system's allocator and answers what that
-// answers. Counting allocates nothing: the count is a plain number in the thread's own memory.
+// SAFETY: each method hands its arguments on to the system's allocator and passes its answer on.
+// Counting allocates nothing: the count is a plain number in the thread's own memory.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();

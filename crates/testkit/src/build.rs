@@ -2,11 +2,11 @@
 //!
 //! # Theory of operation
 //! Frames are written by `etherparse`, so that the checksums the function meets were not computed
-//! by the code under test. [`Conversations`] remembers for each pair of TCP ends what was said: the
-//! first segment from inside begins at 1000, from outside at 5000, and each further one follows on;
-//! an acknowledgement covers all that came the other way.
+//! by the code under test. [`Conversations`] remembers for each pair of TCP ends the numbers of its
+//! segments: the first segment from inside begins at 1000, from outside at 5000, and each further
+//! one follows on; an acknowledgement covers all that came the other way.
 //!
-//! Invariant: numbers that the script gives itself are used as they are, and what follows counts
+//! Invariant: numbers that the script gives itself are used as they are, and later segments count
 //! from them.
 
 use crate::step::{Described, Ends, Transport};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use wire::protocol;
 use wire::tcp::flags;
 
-/// What left last, as the end that answers it sees it.
+/// The packet that left last, as the answering end sees it.
 pub struct Last {
     pub source: Endpoint,
     pub destination: Endpoint,
@@ -242,7 +242,7 @@ fn unreachable(d: &Described, router: Endpoint, to: Endpoint, quoted: &[u8]) -> 
 const INSIDE: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
-/// What comes before the IP header.
+/// The header before the IP header.
 enum Link {
     Plain(PacketBuilderStep<Ethernet2Header>),
     Tagged(PacketBuilderStep<VlanHeader>),

@@ -55,8 +55,8 @@
 //! # Invariants, checked in every run
 //! - Packets in, and those the function emitted, are out, held or dropped; at the end none is held
 //!   and every buffer is back.
-//! - Verdicts are obeyed: what was forwarded left on the other side, what was answered left where
-//!   it came in, what was dropped did not leave and is counted under its reason.
+//! - Verdicts are obeyed: a forwarded packet left on the other side, an answer left where its
+//!   packet came in, a dropped packet did not leave and is counted under its reason.
 //! - Every flow that arrived departed once.
 //! - A `process_now` that declines has not touched the flow's state.
 //! - No group is forgotten while it lives, as its function's `group_timeout` says, and its packets
@@ -64,7 +64,7 @@
 //!
 //! [`survives_migration`] plays a script to two runtimes between which the flows move, and
 //! compares; [`survives_failure`] to two that fail, [`survives_change`] to two whose settings
-//! change, and [`survives_expiry`] to one that fails when all flows are over.
+//! change, and [`survives_expiry`] to a runtime that fails when all flows are over.
 //!
 //! Not here: threads, ports to the world (the tool runs those).
 

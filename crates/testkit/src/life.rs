@@ -29,7 +29,7 @@ use std::io::Write;
 use std::time::Duration;
 use wire::packet::flag;
 
-/// What is known of groups, by address and, where they are of an endpoint, its port.
+/// Notes on groups, by address and, where they are of an endpoint, its port.
 #[derive(Clone, Default)]
 pub struct Life {
     /// Whether the function is alone in its chain, so that it sees all ends as they are.
@@ -38,7 +38,7 @@ pub struct Life {
     /// its state, which sends copies the long way: so not where copies are kept.
     pub warns: bool,
     groups: HashMap<(Addr, u16), Noted>,
-    /// What was forgotten first, in words.
+    /// The first group that was forgotten, in words.
     pub forgotten: Option<String>,
     /// The same of a function that says no time.
     pub warned: Option<String>,

@@ -1,4 +1,4 @@
-//! What came of a script: fates, packets, counters and flows, and assertions that show the whole
+//! The result of a script: fates, packets, counters and flows, and assertions that show the whole
 //! story when they fail.
 //!
 //! # Theory of operation
@@ -25,7 +25,7 @@ use std::ops::RangeBounds;
 use std::time::Duration;
 use wire::FlowKey;
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It left on the other side.
@@ -50,12 +50,13 @@ impl Display for Fate {
     }
 }
 
-/// What a step was and what came of it.
+/// A step and its result.
 pub(crate) struct Entry {
     /// From the script's beginning.
     pub at: Duration,
     pub came: Came,
-    /// What left of this step's packet, and what the function emitted during this step.
+    /// Packets that left for this step's packet, and packets that the function emitted during this
+    /// step.
     pub sent: Vec<Sent>,
     pub fate: Option<Fate>,
     pub allocations: u64,
@@ -66,7 +67,7 @@ pub(crate) enum Came {
     Waited(Duration),
 }
 
-/// What came of a script. Steps are numbered from 0, waits included.
+/// The result of a script. Steps are numbered from 0, waits included.
 pub struct Outcome {
     pub(crate) function: &'static str,
     pub(crate) entries: Vec<Entry>,
@@ -77,7 +78,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What became of a step's packet.
+    /// The fate of a step's packet.
     ///
     /// # Panics
     /// If there is no such step, or it is a wait.
@@ -89,7 +90,7 @@ impl Outcome {
         }
     }
 
-    /// What became of all packets, in the order of the steps; waits are passed over.
+    /// The fates of all packets, in the order of the steps; waits are passed over.
     pub fn fates(&self) -> Vec<Fate> {
         self.entries.iter().filter_map(|entry| entry.fate).collect()
     }
@@ -125,8 +126,8 @@ impl Outcome {
         }
     }
 
-    /// What left of a step's packet, and whatever the function emitted during the step, in the
-    /// order of leaving.
+    /// Packets that left for a step's packet, and packets that the function emitted during the
+    /// step, in the order of leaving.
     #[track_caller]
     pub fn sent(&self, step: usize) -> &[Sent] {
         &self.entry(step).sent

@@ -1,4 +1,4 @@
-//! Plays a script to a runtime, and holds its books against what the function said.
+//! Plays a script to a runtime, and holds its books against the function's verdicts.
 //!
 //! # Theory of operation
 //! The clock belongs to the player. A packet is received at the clock's next nanosecond and the
@@ -12,7 +12,7 @@
 //! end      numbers and flows are kept; then every flow is ended, and the books must be even
 //! ```
 //!
-//! Not here: what the runtime does with a packet.
+//! Not here: the runtime's work on a packet.
 
 use crate::allocations;
 use crate::build::{Conversations, Last};
@@ -66,7 +66,7 @@ impl<F: NetworkFunction> Setup<F> {
         self
     }
 
-    /// What the function sees of its worker.
+    /// The function's view of its worker.
     #[must_use]
     pub fn worker(mut self, info: WorkerInfo) -> Self {
         self.settings.groups_max = info.flows_max;
@@ -292,7 +292,7 @@ impl<F: NetworkFunction> Player<F> {
         ));
     }
 
-    /// Takes what has left, and what the log and the drop counters say.
+    /// Takes packets that have left, lines of the log and drop counters.
     #[track_caller]
     fn collect(&mut self) {
         let left = std::mem::take(&mut self.port().left);
@@ -417,8 +417,8 @@ impl<F: NetworkFunction> Player<F> {
         }
     }
 
-    /// Each packet's fate from what left, what the function said, and what the runtime counted; and
-    /// whether they agree.
+    /// Each packet's fate from the packets that left, the function's verdicts, and the runtime's
+    /// counts; and whether they agree.
     #[track_caller]
     fn settle_fates(&mut self) {
         let mut verdicts: HashMap<u64, Verdict> = HashMap::new();

@@ -1,9 +1,9 @@
 //! The port that a script plays at: one packet in at a time, everything out kept for inspection.
 //!
 //! # Theory of operation
-//! The player puts a frame into [`ScriptPort::bring`], steps the runtime, and takes what left from
-//! [`ScriptPort::left`]. Buffers that left go back to the pool with the next visit, so that nothing
-//! is copied, or allocated, while the runtime works.
+//! The player puts a frame into [`ScriptPort::bring`], steps the runtime, and takes packets that
+//! left from [`ScriptPort::left`]. Buffers that left go back to the pool with the next visit, so
+//! that nothing is copied, or allocated, while the runtime works.
 //!
 //! A packet's time of reception is its name: the player gives each another, and no emitted packet
 //! has one of them.
@@ -37,7 +37,7 @@ pub struct ScriptPort {
 }
 
 impl ScriptPort {
-    /// Room for what a step may send, so that sending it allocates nothing.
+    /// Room for the packets that a step may send, so that sending them allocates nothing.
     pub fn new() -> Self {
         ScriptPort {
             left: Vec::with_capacity(256),

@@ -1,8 +1,8 @@
 //! Packets as a test looks at them: copies in buffers of their own, and in words.
 //!
 //! # Theory of operation
-//! A buffer of the runtime's pool goes back when its packet has left, so what left is copied first,
-//! notes included: a [`Sent`] answers whatever a [`Packet`] does.
+//! A buffer of the runtime's pool goes back when its packet has left, so a packet that left is
+//! copied first, notes included: a [`Sent`] answers whatever a [`Packet`] does.
 //!
 //! Not here: which step a packet belongs to (`outcome`).
 
@@ -76,7 +76,7 @@ impl Copied {
             let fits = packet.set_frame(frame, link);
             assert!(fits, "the buffer was made long enough");
             packet.set_side(side);
-            // What cannot be parsed is described as such.
+            // A packet that cannot be parsed is described as such.
             let _ = wire::parse(packet);
         }
         copied

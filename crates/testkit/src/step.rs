@@ -1,10 +1,9 @@
-//! What a script is made of: packets to be received, and waits.
+//! The steps of a script: packets to be received, and waits.
 //!
 //! # Theory of operation
 //! A [`Step`] is a description; the frame is made when its turn comes, because TCP numbers follow
-//! from what was said before and an [`answer`] goes to where the function sent the packet it
-//! answers. Every method returns a changed copy, so one `let web = tcp(…)` serves a whole
-//! conversation:
+//! from earlier segments and an [`answer`] goes to where the function sent the packet it answers.
+//! Every method returns a changed copy, so one `let web = tcp(…)` serves a whole conversation:
 //!
 //! ```text
 //! web.syn()              10.0.0.1:1000 > 192.0.2.1:80   from inside
@@ -53,7 +52,7 @@ pub(crate) enum Transport {
     Ping {
         reply: bool,
     },
-    /// Whatever is answered.
+    /// The protocol of the answered packet.
     Same,
 }
 
@@ -189,7 +188,7 @@ impl Described {
             acknowledgement: None,
             window: 65_535,
             options: Vec::new(),
-            // What hosts send by default (RFC 1700's 64, still Linux's).
+            // The hosts' default (RFC 1700's 64, still Linux's).
             ttl: 64,
             vlan: None,
             unreachable_from: None,
@@ -306,13 +305,13 @@ impl Step {
         })
     }
 
-    /// This sequence number instead of the one that follows from what was sent before.
+    /// This sequence number instead of the next by the sent segments.
     #[track_caller]
     pub fn sequence(&self, number: u32) -> Step {
         self.tcp_changed(|described| described.sequence = Some(number))
     }
 
-    /// This acknowledgement number instead of the one that follows from what came the other way.
+    /// This acknowledgement number instead of the next by the segments that came the other way.
     #[track_caller]
     pub fn acknowledgement(&self, number: u32) -> Step {
         self.tcp_changed(|described| described.acknowledgement = Some(number))

@@ -15,7 +15,7 @@ use wire::tcp::flags;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Does what the first byte of the payload says, or forwards.
+/// Obeys the first byte of the payload, or forwards.
 struct Puppet {
     mapped: Option<Endpoint>,
 }
@@ -236,7 +236,7 @@ fn flows_are_found_and_shown_by_field() {
     assert_eq!(out.flow(&web).field("packets"), "2");
     assert_eq!(out.flow(&web.reply()).field("packets"), "2");
     assert!(out.find_flow(&said("")).is_none());
-    // Counters are as at the script's end, the log has what came after it.
+    // Counters are as at the script's end, the log has later lines, too.
     assert_eq!((out.counter("arrived"), out.counter("departed")), (2, 1));
     assert_eq!(out.events().lines().count(), 2);
     assert!(
@@ -529,7 +529,7 @@ fn a_function_that_sleeps_for_no_time_is_found() {
     assert!(words.contains("does not come to rest"), "{words}");
 }
 
-/// Counts what outside hosts send, and drops it; a count is kept for a minute.
+/// Counts packets of outside hosts, and drops them; a count is kept for a minute.
 pub(crate) struct Tally;
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -563,7 +563,7 @@ impl NetworkFunction for Tally {
     }
 }
 
-/// The same without a time: what it has counted of a host goes with the host's last flow.
+/// The same without a time: its count of a host goes with the host's last flow.
 struct Forgetful;
 
 #[network_function]
@@ -584,7 +584,7 @@ impl NetworkFunction for Forgetful {
     }
 }
 
-/// What this test prints, the one below reads: the warning of a script that is played.
+/// The test below reads the output of this test: the warning of a script that is played.
 #[test]
 fn a_forgetful_function_is_played() {
     run::<Forgetful>(NoConfig {}, [hit(1), hit(1), hit(1)]);

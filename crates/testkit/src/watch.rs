@@ -5,7 +5,7 @@
 //! packet's time of reception, which is the packet's name in a script. It looks like the function
 //! it wraps: same name, counters, reasons and states.
 //!
-//! Not here: holding the notes against what the runtime did (`play`).
+//! Not here: holding the notes against the runtime's work (`play`).
 
 use crate::life::{Life, group_of};
 use crate::moving;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What the function said and was told.
+/// The function's verdicts, and the calls to it.
 #[derive(Default)]
 pub struct Notes {
     /// Time of reception of the packet, and the verdict on it.
@@ -28,9 +28,9 @@ pub struct Notes {
     arrived: [u64; 3],
     /// Over, and moved away.
     departed: [u64; 2],
-    /// What is known of groups.
+    /// Notes on groups.
     pub life: Life,
-    /// What was noted when all workers had come to rest last.
+    /// The notes when all workers had come to rest last.
     at_rest: (usize, [u64; 3], [u64; 2], Life),
 }
 
@@ -51,7 +51,7 @@ impl Notes {
         self.at_rest = (self.verdicts.len(), self.arrived, self.departed, life);
     }
 
-    /// Forgets what was noted since: it was of a worker that has failed.
+    /// Forgets notes since then: they were of a worker that has failed.
     pub fn go_back(&mut self) {
         let (verdicts, arrived, departed, ref life) = self.at_rest;
         self.verdicts.truncate(verdicts);
@@ -99,8 +99,8 @@ impl<F: NetworkFunction> Watched<F> {
         );
     }
 
-    /// Holds the group of a call that begins against what was noted of it last; the address that it
-    /// is known by.
+    /// Holds the group of a call that begins against the last note of it; the address that it is
+    /// known by.
     fn begin_group(&self, packet: &Packet, cx: &mut Cx<Self>) -> Option<(Addr, u16)> {
         let mut warns = false;
         self.note(|notes| warns = notes.life.warns);

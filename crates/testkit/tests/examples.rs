@@ -1,5 +1,5 @@
-//! The functions in `examples/functions`: what they do, that it goes along when flows move and
-//! runtimes fail, and that they are short.
+//! The functions in `examples/functions`: their behaviour, that their state goes along when flows
+//! move and runtimes fail, and that they are short.
 
 #[path = "../../../examples/functions/port_knocking.rs"]
 mod port_knocking;
@@ -64,7 +64,7 @@ fn a_port_opens_for_a_host_that_has_knocked_in_order() {
         ssh.syn(),
         ssh.reply().syn_ack(),
         seconds(20),
-        // What is open stays so, and nothing else is.
+        // An open port stays open, and no other is.
         ssh.ack(),
         at(23),
     ];
@@ -87,7 +87,8 @@ fn knocks_in_another_order_or_too_late_open_nothing() {
     let script = [at(7000), at(8000), seconds(60), at(9000), at(22)];
     let out = testkit::run::<PortKnocking>(NoConfig {}, script);
     out.assert_fates([knock, knock, no, no]);
-    // They are not the last of a flow: no flow of this host is there but that of the knock at hand.
+    // The knocks are not the last packets of a flow: no flow of this host is there but that of the
+    // knock at hand.
     let script = [
         at(7000),
         seconds(9),
@@ -130,7 +131,7 @@ fn a_host_that_tries_closed_ports_is_let_through_to_none() {
         at(22),
         seconds(50),
         at(23),
-        // What it had opened goes on, and another host is no scanner.
+        // Flows that it had opened go on, and another host is no scanner.
         web.reply().syn_ack(),
         web.ack(),
         at(443),
@@ -250,7 +251,7 @@ fn each_has_sixty_lines_of_code_at_most() {
 fn a_host_reaches_twenty_ports_and_keeps_them() {
     let to = |source: u16, port: u16| udp(&format!("{HOST}:{source}"), &format!("192.0.2.1:{port}"));
     let mut script: Vec<Step> = (1..=25).map(|port| to(1000 + port, port)).collect();
-    // What is reached stays open, to other flows too; another host has its own.
+    // Reached ports stay open, to other flows too; another host has its own.
     script.extend([to(2000, 7), to(1003, 3).reply(), to(2001, 26)]);
     script.push(udp("10.0.0.2:1000", "192.0.2.1:26"));
     let mut fates = vec![Forwarded; 20];
@@ -261,7 +262,7 @@ fn a_host_reaches_twenty_ports_and_keeps_them() {
     testkit::survives_migration::<ScanLimit>(NoConfig {}, script);
 }
 
-/// What the guide to shared objects shows is what is compiled here.
+/// The guide to shared objects shows the code that is compiled here.
 #[test]
 fn the_guide_to_shared_objects_shows_the_example() {
     let page = include_str!("../../../docs/guide/shared-objects.md");

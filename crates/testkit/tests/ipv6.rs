@@ -161,7 +161,7 @@ fn the_load_balancer_translates_errors_with_the_packet_they_quote() {
         );
         for n in 2..7 {
             let frame = out.only_sent(n).frame();
-            // The quoted packet is the one that the client sent.
+            // The quoted packet is the client's.
             let quoted = &frame[48..];
             assert_eq!(quoted[24..40], SERVICE.parse::<Ipv6Addr>().unwrap().octets());
             let port = quoted.len() - 13 + 2;

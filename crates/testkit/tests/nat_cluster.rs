@@ -1,9 +1,9 @@
 //! NAT on the real workers: switches and runtimes in one thread, stepped in turn, over links made
 //! of queues.
 //!
-//! What NAT's own tests cannot show: that packets from outside, hairpinned ones and ICMP errors
-//! find the runtime that has the mapping, whatever the number of runtimes and switches; and that
-//! nothing is left when all flows are over.
+//! Facts that NAT's own tests cannot show: that packets from outside, hairpinned ones and ICMP
+//! errors find the runtime that has the mapping, whatever the number of runtimes and switches; and
+//! that nothing is left when all flows are over.
 
 use flowkeep_testkit::{Link, link};
 use functions::nat::{Config, Filtering, Nat, StaticMapping, StaticProtocol};
@@ -354,7 +354,8 @@ fn every_packet_finds_its_mapping_on_any_number_of_workers() {
     }
 }
 
-/// As many blocks as hosts want, again in each round: one that did not come back would be missing.
+/// As many blocks as hosts want, again in each round: a block that did not come back would be
+/// missing.
 #[test]
 fn blocks_that_end_elsewhere_go_back_to_their_pool() {
     let config = Config {
@@ -447,7 +448,8 @@ fn a_runtime_whose_part_runs_dry_has_others_blocks() {
     }
 }
 
-/// One that the pool was not divided among begins without a part, and has one before it has hosts.
+/// A runtime that the pool was not divided among begins without a part, and has one before it has
+/// hosts.
 #[test]
 fn a_runtime_beyond_the_planned_number_has_its_share() {
     let mut cluster = Cluster::planned(1, 3, 2, sixteen_blocks());

@@ -8,7 +8,7 @@
 //!
 //! Numbers are little-endian. `variable` is the variable's number in its partition.
 //!
-//! Invariant: what does not fit leaves no trace
+//! Invariant: a change that does not fit leaves no trace
 //! (`changes_are_read_as_they_were_written_and_what_does_not_fit_leaves_no_trace`).
 //!
 //! Not here: reading it (the crate `stores`).
@@ -36,7 +36,7 @@ pub struct Buffer {
     changes: u32,
 }
 
-/// There is no more room in the buffer; what did not fit has left no trace in it.
+/// There is no more room in the buffer; the change that did not fit has left no trace in it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -71,7 +71,7 @@ impl Buffer {
         self.changes
     }
 
-    /// What is in it.
+    /// The changes in it.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or_default()
     }
@@ -106,7 +106,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The same, of what is encoded already.
+    /// The same, with field and value encoded already.
     pub fn put_encoded(&mut self, variable: u32, field: &[u8], value: &[u8]) -> Result<(), NoRoom> {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| NoRoom);
         let (field_length, value_length) = (length(field)?, length(value)?);
@@ -135,7 +135,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The same, of what is encoded already.
+    /// The same, with the field encoded already.
     pub fn remove_encoded(&mut self, variable: u32, field: &[u8]) -> Result<(), NoRoom> {
         let length = u32::try_from(field.len()).map_err(|_| NoRoom)?;
         let mut end = self.used;

@@ -11,10 +11,10 @@
 //!     └──────────────────────────────── waiting, gone ◄─────────┘
 //! ```
 //!
-//! Elements that wait are in a list, in the order in which they began to; a change of one that
-//! waits already costs nothing more. So a counter that is added to a thousand times is one write,
-//! and the memory is bounded by the capacity: elements, and as many again that are gone and whose
-//! removal waits. Nothing is allocated after [`Cells::new`], but what keys and values own.
+//! Elements that wait are in a list, in the order in which they began to; a change of a waiting
+//! element costs nothing more. So a thousand additions to a counter are one write, and the memory
+//! is bounded by the capacity: elements, and as many again that are gone and whose removal waits.
+//! Nothing is allocated after [`Cells::new`], but what keys and values own.
 //!
 //! Invariants: an element is in the list once if it waits, else not at all; an element without a
 //! value is in the list; the index has each element that is not free. Checkers:
@@ -28,13 +28,13 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What a key or a value has to be: plain data that a store can keep (by `postcard`) and that is
+/// The bounds of keys and values: plain data that a store can keep (by `postcard`) and that is
 /// cheap to clone.
 pub trait Stored: Serialize + DeserializeOwned + Clone + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Clone + 'static> Stored for T {}
 
-/// What a key has to be besides.
+/// Further bounds of keys.
 pub trait Key: Stored + Eq + Hash {}
 
 impl<T: Stored + Eq + Hash> Key for T {}
@@ -100,7 +100,7 @@ pub(crate) struct Cells<K, V> {
     last: u32,
     /// The store's copy is emptied before the next change; since when that waits.
     clear: Option<u64>,
-    /// Elements that could not be encoded in the end, against what was measured.
+    /// Elements that could not be encoded in the end, although they were measured.
     unwritable: u64,
 }
 
@@ -247,9 +247,9 @@ impl<K: Key, V: Stored> Cells<K, V> {
         }
     }
 
-    /// The store has lost what it had, or some of it: all of it is to be written again.
+    /// The store has lost its elements, or some of them: all of it is to be written again.
     pub fn spoil(&mut self, progress: &Progress) {
-        // What the store has lost has waited since it was sent.
+        // Changes that the store has lost have waited since they were sent.
         self.clear = Some(progress.sent_since().unwrap_or(progress.now()));
         progress.change();
         // A ticket of an earlier change waits until all of it is written again.
@@ -270,8 +270,8 @@ impl<K: Key, V: Stored> Cells<K, V> {
         }
     }
 
-    /// Writes what waits, as far as there is room. Answers up to which number the store then has
-    /// all, and since when the oldest change that was written had waited.
+    /// Writes waiting elements, as far as there is room. Answers up to which number the store then
+    /// has all, and since when the oldest written change had waited.
     pub fn ship(&mut self, variable: u32, into: &mut Buffer, progress: &Progress) -> (u64, Option<u64>) {
         let mut oldest = self.clear;
         if self.clear.is_some() {
@@ -295,7 +295,7 @@ impl<K: Key, V: Stored> Cells<K, V> {
                 if !into.is_empty() {
                     return (slot.number.saturating_sub(1), oldest);
                 }
-                // It was measured when it was set, and encodes otherwise now.
+                // The element was measured when it was set, and encodes otherwise now.
                 self.unwritable += 1;
             }
             slot.known = true;
@@ -315,7 +315,7 @@ impl<K: Key, V: Stored> Cells<K, V> {
         self.index.find(hash, is_it).copied()
     }
 
-    /// The key's slot, or one that becomes it; there is room for its value.
+    /// The key's slot, or a free slot that becomes it; there is room for its value.
     fn place(&mut self, key: &K) -> Result<u32, Refusal> {
         if let Some(at) = self.find(key) {
             let is_there = slot_of(&self.slots, at).is_some_and(|slot| slot.value.is_some());

@@ -34,13 +34,13 @@ impl Counter {
         self.0.change(&(), 0, add).unwrap_or(0)
     }
 
-    /// Sets it; answers what it was.
+    /// Sets it; answers its value of before.
     pub fn set(&self, count: i64) -> i64 {
         let set = |sum: &mut i64| core::mem::replace(sum, count);
         self.0.change(&(), 0, set).unwrap_or(0)
     }
 
-    /// Removes it from the store; it is 0 then. Answers what it was.
+    /// Removes it from the store; it is 0 then. Answers its value of before.
     pub fn delete(&self) -> i64 {
         self.0.remove(&()).ok().flatten().unwrap_or(0)
     }

@@ -76,8 +76,8 @@ impl<K: Key> CounterMap<K> {
             .is_some()
     }
 
-    /// What `find` makes of the first key and its count of which it makes something, in no order: it
-    /// sees no other behind that.
+    /// The result of `find` for the first key and count for which it has one, in no order: it sees
+    /// no other behind that.
     pub fn find_map<R>(&self, mut find: impl FnMut(&K, i64) -> Option<R>) -> Option<R> {
         self.0.find_map(|key, count| find(key, *count))
     }

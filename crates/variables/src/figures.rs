@@ -1,4 +1,4 @@
-//! What a partition counts, and how old changes are when a store has them.
+//! Counts of a partition, and how old changes are when a store has them.
 
 /// Ages are told apart to a quarter of a power of two.
 const STEPS: usize = 4;
@@ -65,7 +65,7 @@ fn end(bucket: usize) -> u64 {
     ((5 + quarter) << (power - 2)) - 1
 }
 
-/// What became of a partition's changes.
+/// The fate of a partition's changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Batches that were handed to the agent.
@@ -74,7 +74,7 @@ pub struct Figures {
     pub changes: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Times that the store had lost what it had acknowledged, and everything was written again.
+    /// Times that the store had lost acknowledged changes, and everything was written again.
     pub rewritten: u64,
     /// Elements that encoded into more bytes than when they were set, and are not at the store.
     pub unwritable: u64,

@@ -1,5 +1,4 @@
-//! Variables of network functions: what a function works with, and what of them a worker has
-//! (FlexState).
+//! Variables of network functions: a function's handles, and a worker's part of them (FlexState).
 //!
 //! A function names its variables and works with them as with collections of the standard library.
 //! A call answers at once, from a local copy; where that is kept beyond the process is the
@@ -65,7 +64,7 @@ pub use table::{Counter, CounterMap, List, Map, Set, Timers, Value};
 pub use ticket::{BATCHES_MAX, Fenced, Ticket};
 pub use wake::{Token, Tokens};
 
-/// What a variable is.
+/// The kind of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A single value.

@@ -12,8 +12,8 @@
 //!           c    a   b        front = -1, length = 3
 //! ```
 //!
-//! An element is measured with the longest place that there is, so that one which has been taken
-//! can stand anywhere.
+//! An element is measured with the longest place that there is, so that it can stand anywhere once
+//! it has been taken.
 //!
 //! A process that dies after some batches of a change of many elements and before the rest leaves
 //! gaps at the store. The list closes them when it is opened.
@@ -31,7 +31,7 @@ use core::cell::Cell;
 #[derive(Clone)]
 pub struct List<T>(Table<i64, T>);
 
-/// The front's place: what all handles of a list share besides the elements.
+/// The front's place: the part that all handles of a list share besides the elements.
 struct Front(Cell<i64>);
 
 impl<T: Stored> List<T> {
@@ -153,8 +153,8 @@ impl<T: Stored> List<T> {
         before.ok_or(Refusal::Position)
     }
 
-    /// Changes the element at a position; answers what `update` does. An element that has become
-    /// too long is refused, and is as it was. Clones it.
+    /// Changes the element at a position; answers the result of `update`. An element that has
+    /// become too long is refused, and is as it was. Clones it.
     pub fn update<R>(&self, position: usize, update: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
         let mut element = self.get(position).ok_or(Refusal::Position)?;
         let answer = update(&mut element);
@@ -187,7 +187,7 @@ impl<T: Stored> List<T> {
         if position == count {
             return self.push_back(element);
         }
-        // What cannot be stored is refused before anything moves.
+        // An element that cannot be stored is refused before anything moves.
         fits(&element)?;
         self.push_back(last)?;
         for at in (position..count).rev() {
@@ -220,8 +220,9 @@ impl<T: Stored> List<T> {
         Ok(Some(element))
     }
 
-    /// Removes each element that `keep` refuses; the others stay in their order. Those at the front
-    /// go without a change of others; each that is moved behind another gap is a change. Allocates.
+    /// Removes each element that `keep` refuses; the others stay in their order. Elements at the
+    /// front go without a change of others; each element moved behind another gap is a change.
+    /// Allocates.
     pub fn retain(&self, mut keep: impl FnMut(&T) -> bool) -> Result<(), Refusal> {
         let mut kept = Vec::with_capacity(self.len());
         self.for_each(|element| kept.push(keep(element)));
@@ -279,8 +280,8 @@ impl<T: Stored> List<T> {
         })
     }
 
-    /// What `find` makes of the first element, from the front on, of which it makes something: it
-    /// sees no other behind that.
+    /// The result of `find` for the first element, from the front on, for which it has one: it sees
+    /// no other behind that.
     pub fn find_map<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
         let first = self.first();
         let find = |cells: &Cells<i64, T>| {

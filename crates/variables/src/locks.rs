@@ -15,8 +15,8 @@
 //! that it was written with, and refuses an earlier token. Tokens only grow. So a holder that lost
 //! its lease (it slept, its process was stopped, its store was away) changes nothing any more.
 //!
-//! A number counts when this runtime wants the lock: it wants it while that is odd. What is held
-//! for another number is not this one's.
+//! A number, the wish, counts when this runtime wants the lock: it wants the lock while the wish is
+//! odd. A lock held for an earlier wish is not this wish's.
 //!
 //! Locks are a last resort: each waits for the store several times. Calls here neither wait nor
 //! lock, but values are allocated and freed.
@@ -64,15 +64,15 @@ pub trait Locking: Send {
     fn is_there(&self) -> bool;
     /// The number of the last wish; odd: the lock is wanted.
     fn wish(&self) -> u32;
-    /// It is held for this wish, until a time of the thread's clock.
+    /// The lock is held for this wish, until a time of the thread's clock.
     fn hold(&mut self, wish: u32, token: u64, until_ns: u64, value: Vec<u8>);
     /// The lease is longer.
     fn renew(&mut self, until_ns: u64);
-    /// It is not held any more for this wish, and not again.
+    /// The lock is not held any more for this wish, and not again.
     fn lose(&mut self, wish: u32);
-    /// What is to be written, and with which token.
+    /// The value to be written, and its token.
     fn to_put(&mut self) -> Option<(u64, Vec<u8>)>;
-    /// What was to be written is stored, or was refused.
+    /// The value to be written is stored, or was refused.
     fn put_done(&mut self, is_stored: bool);
 }
 
@@ -97,7 +97,7 @@ struct Shared {
     is_refused: AtomicBool,
     /// Answers of any kind.
     heard: AtomicU32,
-    /// Calls that wait for the lock, and the one that waits for a write.
+    /// Calls that wait for the lock, and the call that waits for a write.
     bell: Bell,
     written: Bell,
 }
@@ -105,7 +105,7 @@ struct Shared {
 struct Inside {
     shared: Arc<Shared>,
     thread: Arc<dyn Merger>,
-    /// What is held, for the wish of now.
+    /// The grant for the current wish.
     grant: RefCell<Option<Grant>>,
     waiting: Cell<u32>,
     is_taken: Cell<bool>,
@@ -125,7 +125,7 @@ impl Inside {
         }
     }
 
-    /// Takes what the thread has granted for the wish of now.
+    /// Takes the thread's grant for the current wish.
     fn look(&self) {
         let wish = self.shared.wish.load(Ordering::Acquire);
         if let (Some(mut there), Ok(mut mine)) = (self.shared.grant.try_lock(), self.grant.try_borrow_mut())
@@ -411,7 +411,7 @@ mod tests {
         half.renew(20);
         assert_eq!(held.token(), Some(7));
         drop((held, first));
-        // Freed; what was held for an earlier wish is not the next call's.
+        // Freed; a lock held for an earlier wish is not the next call's.
         assert_eq!(half.wish(), 2);
         assert!(second.take().is_none() && half.wish() == 3);
         half.hold(1, 7, 20, Vec::new());
@@ -428,7 +428,7 @@ mod tests {
         assert!(second.take().is_none() && half.wish() == 5);
         half.hold(5, 9, 30, Vec::new());
         half.lose(5);
-        // What was lost before a call had it is asked for again.
+        // A lock that was lost before a call had it is asked for again.
         assert!(second.take().is_none() && half.wish() == 7);
         drop(second);
         assert_eq!(half.wish(), 8);

@@ -41,7 +41,7 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.0.insert(key, value)
     }
 
-    /// Sets the key's value to what `update` makes of it.
+    /// Sets the key's value to the result of `update`.
     pub fn update(&self, key: &K, update: impl FnOnce(Option<V>) -> V) -> Result<(), Refusal> {
         self.insert(key, update(self.get(key))).map(drop)
     }
@@ -52,8 +52,8 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.0.change(key, default, change)
     }
 
-    /// [`Map::change`] of an element that is probably where it was when it was changed last. What
-    /// it is changed by was there `age` nanoseconds ago: by that, the change is dated.
+    /// [`Map::change`] of an element that is probably where it was when it was changed last. The
+    /// cause of the change was there `age` nanoseconds ago, which dates the change.
     pub fn change_near<R>(
         &self,
         key: &K,
@@ -90,7 +90,7 @@ impl<K: Key, V: Stored> Map<K, V> {
             .is_some()
     }
 
-    /// What `find` makes of the first element of which it makes something, in no order: it sees no
+    /// The result of `find` for the first element for which it has one, in no order: it sees no
     /// other behind that.
     pub fn find_map<R>(&self, find: impl FnMut(&K, &V) -> Option<R>) -> Option<R> {
         self.0.find_map(find)

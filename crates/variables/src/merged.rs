@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A merge is made on a cycle, and when a function asks. A view is as of the moment its merge
-//! began, less what the store had not been told of by then: its age says the former. It counts
-//! what instances left that have ended, since the store has their partitions.
+//! began, less changes that the store had not been told of by then: its age says the former. It has
+//! the counts of instances that have ended, since the store has their partitions.
 //!
 //! Invariants: the worker takes views and gives them back without waiting or freeing memory, since
 //! the thread empties the exchange before each view. A question is answered by a merge that began
@@ -38,7 +38,7 @@ use spin::Mutex;
 
 /// Counts of the whole function, by key.
 pub type Sums<K> = HashMap<K, i64>;
-/// What is in the set of some runtime.
+/// Elements that are in the set of some runtime.
 pub type Union<T> = HashSet<T>;
 
 /// The store made no merge: it did not answer, it has something else by this name, or there is
@@ -288,7 +288,7 @@ where
         drop(exchange);
         shared.heard.fetch_add(1, Ordering::AcqRel);
         shared.bell.reach(|number| is_reached(asked, number));
-        // A view that no worker took, and one that a worker gave back: freed here, with no lock
+        // A view that no worker took, and a view that a worker gave back: freed here, with no lock
         // held.
         drop((view, old));
     }
@@ -322,7 +322,7 @@ impl Variables {
         )
     }
 
-    /// Opens a merged view of a set: what is in some runtime's.
+    /// Opens a merged view of a set: elements that are in some runtime's.
     pub fn merged_set<T: Key + Send>(&mut self, name: &str) -> Result<Merged<Union<T>>, OpenError> {
         self.merged(Kind::Set, name, |all: &mut Union<T>, element: T, ()| {
             all.insert(element);
@@ -428,7 +428,7 @@ mod tests {
             (merged.get(), merged.age()),
             (Some(3), Some(Duration::from_nanos(40)))
         );
-        // It began before the question.
+        // The merge began before the question.
         let before = merging.asked();
         let asked = merged.ask();
         merging.begin();

@@ -1,4 +1,4 @@
-//! Opening variables: what a function is handed, and what a worker has of all its functions.
+//! Opening variables: the handles of a function, and the partitions of a worker.
 //!
 //! # Theory of operation
 //!
@@ -14,16 +14,16 @@
 //! ```
 //!
 //! A partition belongs to its worker, not to one generation of its function: so a new instance
-//! claims nothing, and fences nothing. What it opens that was not open before is loaded where the
-//! instance is made, away from the worker.
+//! claims nothing, and fences nothing. Variables that it opens and that were not open before are
+//! loaded where the instance is made, away from the worker.
 //!
 //! A handle has no copy while its instance is prepared ([`crate::Refusal::Early`]); it has one when
 //! `take_over` is called.
 //!
 //! Invariants: a variable has one number for the partition's life
-//! (`a_changed_function_goes_on_with_its_variables`); what is adopted is what handles of both
-//! generations see; reference counts are touched by one thread at a time, since handles and
-//! partition move together.
+//! (`a_changed_function_goes_on_with_its_variables`); handles of both generations see the adopted
+//! variables; reference counts are touched by one thread at a time, since handles and partition
+//! move together.
 
 use crate::cells::{Cells, Key, Stored};
 use crate::figures::Figures;
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// The function has it already.
     #[error("{0} is opened twice; open it once, or give one of the two another name")]
     Twice(String),
-    /// What the store has, or what the instance before had, is something else.
+    /// The variable has another type at the store, or had one at the instance before.
     #[error("{0} at the store is no {1}; give the variable another name, or remove it there")]
     Other(String, &'static str),
     /// The store has more.
@@ -84,20 +84,20 @@ pub trait Carrier: Send {
     /// Steps until the store has every change, or `patience` is over; answers whether it has. For
     /// the end of a worker.
     fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool;
-    /// What became of the changes so far.
+    /// The fate of the changes so far.
     fn figures(&self) -> Figures;
     /// When a step has something to do, by the clock of the steps.
     fn next_at(&self, shelf: &Shelf) -> Option<u64>;
 }
 
-/// Reads what a store has of a partition: away from the worker.
+/// Reads a store's content of a partition: away from the worker.
 pub trait Loader: Send + Sync {
-    /// All elements of a variable, which has this number from now on. Of one that is not kept there
-    /// is nothing to be read.
+    /// All elements of a variable, which has this number from now on. Of a variable that is not
+    /// kept there is nothing to be read.
     fn load(&self, number: u32, kind: Kind, name: &str, is_kept: bool) -> Result<Vec<Element>, OpenError>;
-    /// What a variable has that leaves it to the configuration.
+    /// The consistency of a variable that leaves it to the configuration.
     fn consistency(&self) -> Consistency;
-    /// What the configuration says of the variables of this name, if it says something of them.
+    /// The configuration's setting for the variables of this name, if it has one.
     fn said(&self, name: &str) -> Option<Said> {
         let _ = name;
         None
@@ -176,8 +176,8 @@ impl Book {
 
 type Books = BTreeMap<(String, u32), Arc<Book>>;
 
-/// Where the variables of a cluster's functions are kept. One for all workers of a process, handed
-/// on from configuration to configuration.
+/// Where the variables of a cluster's functions are kept. A process has one for all its workers,
+/// handed on from configuration to configuration.
 #[derive(Clone, Default)]
 pub struct Keeper(Arc<Inside>);
 
@@ -221,7 +221,7 @@ impl Keeper {
         }
     }
 
-    /// For an instance that is to replace the one that is at the runtime.
+    /// The variables of an instance that is to replace the runtime's instance.
     pub fn follow(&self, function: &str, runtime: u32) -> Variables {
         let books = self.0.books.lock();
         let book = books.get(&(function.to_string(), runtime)).cloned();
@@ -276,7 +276,7 @@ impl Partition {
         }
     }
 
-    /// What changes from here on is dated now.
+    /// Changes from here on are dated now.
     pub fn begin(&mut self, now: u64) {
         let time = self.carrier.as_ref().map_or(now, |carrier| carrier.time(now));
         self.shelf.set_now(time);
@@ -290,7 +290,7 @@ impl Partition {
         }
     }
 
-    /// What became of the changes so far, as of the last step.
+    /// The fate of the changes so far, as of the last step.
     pub fn figures(&self) -> Figures {
         let figures = self.carrier.as_ref().map(|carrier| carrier.figures());
         self.shelf.complete(figures.unwrap_or_default())
@@ -327,7 +327,7 @@ impl Partition {
     }
 }
 
-/// The partition's variables, and what is bound to them.
+/// The partition's variables, and the handles bound to them.
 type Bindings = (Arc<Book>, Vec<Box<dyn Bind>>);
 
 /// Opens the variables of a function's instance: handed to `NetworkFunction::with_variables`.
@@ -339,9 +339,9 @@ pub struct Variables {
     follows: Option<Bindings>,
     /// Whether it is for an instance that replaces another.
     is_following: bool,
-    /// Numbers of what this instance has opened.
+    /// Numbers of the variables that this instance has opened.
     opened: Vec<u32>,
-    /// Those that are written through.
+    /// The variables that are written through.
     through: Vec<Rc<dyn Kept>>,
 }
 
@@ -373,12 +373,12 @@ impl Variables {
         entries.iter().map(|entry| entry.name.clone()).collect()
     }
 
-    /// What this instance's packets wait for; `None`: for nothing.
+    /// The changes that this instance's packets wait for; `None`: for nothing.
     pub fn through(&self) -> Option<Through> {
         (!self.through.is_empty()).then(|| Through(self.through.clone()))
     }
 
-    /// What an instance has opened: for the worker.
+    /// The variables that an instance has opened: for the worker.
     fn into_part(self) -> Option<Part> {
         match (self.begun, self.follows) {
             (Some(partition), _) => Some(Part::Begun(partition)),
@@ -558,7 +558,7 @@ pub struct WorkerVariables {
 }
 
 impl WorkerVariables {
-    /// Takes what a function's instance has opened.
+    /// Takes the variables that a function's instance has opened.
     pub fn take(&mut self, function: usize, variables: Variables) {
         let (keeper, key) = (
             variables.keeper.clone(),
@@ -576,8 +576,8 @@ impl WorkerVariables {
         self.parts.push((function, part));
     }
 
-    /// Takes over the partitions of the instances before, and gives the new instances' handles what
-    /// is there.
+    /// Takes over the partitions of the instances before, and binds the new instances' handles to
+    /// their variables.
     pub fn adopt(&mut self, before: &mut WorkerVariables) {
         let mut parts = mem::take(&mut before.parts);
         before.adopted = parts.iter().map(|(function, _)| *function).collect();
@@ -586,7 +586,7 @@ impl WorkerVariables {
             match new {
                 Part::Begun(partition) => {
                     partition.book.is_there.store(true, Ordering::Release);
-                    // One that was there was detached.
+                    // An earlier partition was detached.
                     parts.retain(|(number, _)| *number != function);
                     parts.push((function, Part::Begun(partition)));
                 }
@@ -632,8 +632,8 @@ impl WorkerVariables {
         self.parts.is_empty()
     }
 
-    /// A step of the worker's loop begins: what changes from here on is dated now, however long ago
-    /// the last step was.
+    /// A step of the worker's loop begins: changes from here on are dated now, however long ago the
+    /// last step was.
     #[inline]
     pub fn begin(&mut self, now: u64) {
         if self.is_carried {
@@ -660,7 +660,8 @@ impl WorkerVariables {
 
     /// The names of the variables that have timers, by the functions' numbers.
     pub fn timer_names(&self) -> Vec<(usize, Vec<String>)> {
-        // One that is in no store, or in one that another process has claimed, takes none over.
+        // A variable that is in no store, or in a store that another process has claimed, takes no
+        // timers over.
         let is_kept = |variable: &Rc<dyn Ship>| variable.is_stored_up_to(0).is_some();
         let names = |of: &Partition| {
             let mut all = of.timers();
@@ -724,7 +725,7 @@ impl WorkerVariables {
     }
 
     /// Takes timers of another partition in, and holds them: none of them is due before
-    /// [`WorkerVariables::settle_timers`]. Answers those for which there was no room, and the
+    /// [`WorkerVariables::settle_timers`]. Answers the timers for which there was no room, and the
     /// number of the change with which the store has the others
     /// ([`WorkerVariables::are_timers_stored`]). `None`: there is no such variable.
     pub fn hold_timers(
@@ -768,7 +769,7 @@ impl WorkerVariables {
         done
     }
 
-    /// What became of the changes so far, by the functions' numbers; of those that are in a store.
+    /// The fate of the changes so far, by the functions' numbers, of partitions in a store.
     pub fn figures(&self) -> Vec<(usize, Figures)> {
         let carried = self
             .partitions()

@@ -20,7 +20,7 @@ pub(crate) struct Pending<K, V> {
     pub number: u32,
     /// A resolved one.
     pub consistency: Consistency,
-    /// What the store has of a variable that is not open at the worker.
+    /// The store's elements of a variable that is not open at the worker.
     pub cells: Option<Cells<K, V>>,
 }
 

@@ -31,7 +31,7 @@ impl<T: Key> Set<T> {
         self.0.read(|cells| cells.get(element).is_some()) == Some(true)
     }
 
-    /// Adds an element; answers whether it is new. One that is there is no change.
+    /// Adds an element; answers whether it is new. An element that is there is no change.
     pub fn insert(&self, element: &T) -> Result<bool, Refusal> {
         if self.contains(element) {
             return Ok(false);
@@ -64,7 +64,7 @@ impl<T: Key> Set<T> {
         self.find_map(|element| test(element).then_some(())).is_some()
     }
 
-    /// What `find` makes of the first element of which it makes something, in no order: it sees no
+    /// The result of `find` for the first element for which it has one, in no order: it sees no
     /// other behind that.
     pub fn find_map<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
         self.0.find_map(|element, ()| find(element))

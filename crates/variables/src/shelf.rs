@@ -1,4 +1,4 @@
-//! A function's variables on one worker, whatever their types: what a carrier takes changes from.
+//! A function's variables on one worker, whatever their types: a carrier's source of changes.
 //!
 //! Nothing here waits, locks or allocates.
 
@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::cell::{Cell, OnceCell, RefCell};
 
-/// What may be lost, and when.
+/// How a variable is kept: which changes may be lost, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
     /// As the configuration says (`[store]`): without an interval there, every millisecond
@@ -39,7 +39,7 @@ pub enum Consistency {
     },
 }
 
-/// What the configuration says of one variable.
+/// The configuration's setting for one variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     /// It is in no store.
@@ -82,8 +82,8 @@ impl Consistency {
         }
     }
 
-    /// The same, or what the configuration says of this variable, which is stronger than what its
-    /// function says; `configured` is what it says of the whole function.
+    /// The same, or the configuration's setting for this variable, which is stronger than its
+    /// function's; `configured` is its setting for the whole function.
     pub fn told(self, said: Option<Said>, configured: Consistency) -> Consistency {
         let usual = match (self, said) {
             // It is in no store by its function's choice, which the configuration takes back.
@@ -146,7 +146,7 @@ pub struct Options {
     /// The most elements of a collection. Memory for them, and for as many removed ones, is taken
     /// when it is opened.
     pub capacity: usize,
-    /// What may be lost, and when.
+    /// How it is kept.
     pub consistency: Consistency,
 }
 
@@ -159,7 +159,7 @@ impl Default for Options {
     }
 }
 
-/// What variables of a partition share.
+/// The parts that variables of a partition share.
 #[derive(Default)]
 pub(crate) struct Core {
     now: Rc<Cell<u64>>,
@@ -172,9 +172,9 @@ pub(crate) struct Core {
 pub(crate) struct Inner<K, V> {
     pub cells: RefCell<Cells<K, V>>,
     pub progress: Rc<Progress>,
-    /// What a type of variable knows besides: a list's front, the order of timers.
+    /// A type's own part of a variable: a list's front, the order of timers.
     pub extra: OnceCell<Rc<dyn Any>>,
-    /// Elements came by another way than this type's calls: what it knows besides is to be made
+    /// Elements came by another way than this type's calls: the type's own part is to be made
     /// again.
     pub renewed: Cell<bool>,
     /// Elements that are here and not this partition's yet, as they came: timers that another
@@ -187,7 +187,7 @@ pub(crate) struct Inner<K, V> {
 }
 
 impl<K: Key, V: Stored> Inner<K, V> {
-    /// With what the store has. `consistency` is a resolved one.
+    /// With the store's elements. `consistency` is a resolved one.
     pub fn new(shelf: &Shelf, number: u32, cells: Cells<K, V>, consistency: Consistency) -> Rc<Self> {
         Rc::new(Inner {
             cells: RefCell::new(cells),
@@ -213,8 +213,8 @@ impl<K: Key, V: Stored> Inner<K, V> {
         self.consistency.get() == Consistency::Local
     }
 
-    /// From now on. A variable that is at the store stays there, and one that is not stays away:
-    /// its handles do not change places.
+    /// Sets it from now on. A variable that is at the store stays there, and a variable that is not
+    /// stays away: its handles do not change places.
     pub fn set_consistency(&self, consistency: Consistency) {
         self.consistency.set(consistency);
     }
@@ -241,7 +241,7 @@ pub(crate) trait Ship: Any {
     fn any(self: Rc<Self>) -> Rc<dyn Any>;
     fn is_due(&self, now: u64) -> bool;
     fn waits(&self) -> bool;
-    /// Writes what waits into a batch; answers how long that was collected.
+    /// Writes waiting changes into a batch; answers how long they were collected.
     fn ship(&self, now: u64, sequence: u64, into: &mut Buffer) -> Option<u64>;
     fn acknowledge(&self, sequence: u64) -> Option<u64>;
     fn spoil(&self);
@@ -255,12 +255,13 @@ pub(crate) trait Ship: Any {
     fn due_at(&self) -> Option<u64>;
     /// All elements, as a store has them. Allocates.
     fn elements(&self) -> Vec<Element>;
-    /// Takes elements whose keys are not there; answers those that it did not take. Allocates.
-    fn take_in(&self, elements: Vec<Element>) -> Vec<Element>;
-    /// The same, and holds what it takes: until [`Ship::settle`] none of that is in order here.
+    /// Takes elements whose keys are not there; answers the elements that it did not take.
     /// Allocates.
+    fn take_in(&self, elements: Vec<Element>) -> Vec<Element>;
+    /// The same, and holds the elements that it takes: until [`Ship::settle`] none of them is in
+    /// order here. Allocates.
     fn hold(&self, elements: Vec<Element>) -> Vec<Element>;
-    /// What was held is this partition's from now on, or goes, if it is still as it came.
+    /// Held elements are this partition's from now on, or go, if they are still as they came.
     /// Allocates.
     fn settle(&self, is_ours: bool);
     /// The number of the last change.
@@ -278,7 +279,7 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
 
     fn is_due(&self, now: u64) -> bool {
         if !self.waits() {
-            // What was changed since the last batch was taken back.
+            // Changes since the last batch were taken back.
             self.progress.nothing_to_send();
             return false;
         }
@@ -290,13 +291,13 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
     }
 
     fn ship(&self, now: u64, sequence: u64, into: &mut Buffer) -> Option<u64> {
-        // It is being iterated over: not from within a step.
+        // Its elements are being iterated over: not from within a step.
         let mut cells = self.cells.try_borrow_mut().ok()?;
         let used = into.changes();
         let (number, since) = cells.ship(self.number, into, &self.progress);
         let since = since.unwrap_or(now);
         if into.changes() == used {
-            // What was changed was taken back before the store heard of it, or there was no room.
+            // Changes were taken back before the store heard of them, or there was no room.
             if !cells.waits() {
                 self.progress.nothing_to_send();
             }
@@ -396,7 +397,7 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
             is_in
         };
         let (_, left): (Vec<Element>, Vec<Element>) = elements.into_iter().partition(|of| hold(of));
-        // What is in order of timers that are gone is none of those.
+        // No held timer is in order: the order is to be made again.
         self.renewed.set(true);
         self.note();
         left
@@ -474,7 +475,7 @@ impl Shelf {
         self.core.now.get()
     }
 
-    /// It is this time now.
+    /// Sets the time of now.
     pub fn set_now(&self, now: u64) {
         self.core.now.set(now);
     }
@@ -508,12 +509,12 @@ impl Shelf {
         self.has_changed().then(|| due.min()).flatten()
     }
 
-    /// Writes what is due into a batch, beginning with the variable whose `turn` it is. Answers how
+    /// Writes due changes into a batch, beginning with the variable whose `turn` it is. Answers how
     /// long the last one's changes were collected.
     ///
-    /// Variables that have one interval are written together, when it is over for one of them: what
-    /// a function changes of them between two steps is in one batch, if it fits. A process that is
-    /// killed between two batches would have a timer's effect without its removal.
+    /// Variables that have one interval are written together, when it is over for one of them: a
+    /// function's changes of them between two steps are in one batch, if they fit. A process that
+    /// is killed between two batches would have a timer's effect without its removal.
     pub fn fill(&self, turn: usize, now: u64, sequence: u64, buffer: &mut Buffer) -> Option<u64> {
         let count = self.variables.len();
         let mut interval = None;
@@ -536,7 +537,7 @@ impl Shelf {
     /// Intervals that are over for some variable, as far as there is room for them; a variable of
     /// any other goes by itself.
     fn over(&self, now: u64) -> [u64; INTERVALS] {
-        // What is never over.
+        // An interval that is never over.
         let mut over = [Consistency::Local.interval_ns(); INTERVALS];
         let mut free = 0..INTERVALS;
         for variable in self.all().filter(|variable| variable.is_due(now)) {
@@ -569,7 +570,7 @@ impl Shelf {
         }
     }
 
-    /// The store has lost what it had: everything is to be written again.
+    /// The store has lost its content: everything is to be written again.
     pub fn spoil(&self) {
         self.all().for_each(|variable| variable.spoil());
     }
@@ -600,7 +601,7 @@ impl Shelf {
         all.filter(|consistency| *consistency != Consistency::Local)
     }
 
-    /// Adds what only the variables know.
+    /// Adds figures that only the variables know.
     pub fn complete(&self, figures: Figures) -> Figures {
         let now = self.now();
         let since = |times: &mut dyn Iterator<Item = u64>| times.min().map_or(0, |at| now.saturating_sub(at));

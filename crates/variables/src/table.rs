@@ -14,7 +14,7 @@
 //! # Ok::<(), OpenError>(())
 //! ```
 //!
-//! What the four words of the paper (FlexState III-A: create, read, update, delete) are here:
+//! The four words of the paper (FlexState III-A: create, read, update, delete) here:
 //!
 //! | | create, update | read | delete |
 //! |---|---|---|---|
@@ -67,7 +67,7 @@ impl<K, V> Slot<K, V> {
     }
 }
 
-/// What all of them are made of: a table from key to value.
+/// The base of all variables: a table from key to value.
 pub(crate) struct Table<K, V>(Rc<Slot<K, V>>);
 
 impl<K, V> Clone for Table<K, V> {
@@ -91,7 +91,7 @@ impl<K: Key, V: Stored> Table<K, V> {
         self.0.inner()
     }
 
-    /// What this type of variable knows besides, made when it is first asked for; `None` where the
+    /// The type's own part of the variable, made when it is first asked for; `None` where the
     /// variable is not there yet.
     pub fn extra<T: Any>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         let extra = self.inner()?.extra.get_or_init(|| Rc::new(make()));
@@ -173,15 +173,15 @@ impl<K: Key, V: Stored> Table<K, V> {
         self.read(|cells| cells.iter().for_each(|(key, value)| each(key, value)));
     }
 
-    /// What `find` makes of the first element of which it makes something: it sees no other behind
+    /// The result of `find` for the first element for which it has one: it sees no other behind
     /// that.
     pub fn find_map<R>(&self, mut find: impl FnMut(&K, &V) -> Option<R>) -> Option<R> {
         self.read(|cells| cells.iter().find_map(|(key, value)| find(key, value)))
             .flatten()
     }
 
-    /// Removes what `keep` refuses, one element a pass: for the control side and small tables, not
-    /// per packet.
+    /// Removes elements that `keep` refuses, one element a pass: for the control side and small
+    /// tables, not per packet.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<(), Refusal> {
         let gone: Option<Vec<K>> = self.read(|cells| {
             let refused = cells.iter().filter(|(key, value)| !keep(key, value));

@@ -54,7 +54,8 @@ fn a_changed_function_goes_on_with_its_variables() {
     let fired: alloc::vec::Vec<_> = core::iter::from_fn(|| next_timers.fire(20)).collect();
     assert_eq!((fired, new.add(4)), (alloc::vec![(2, 12), (1, 11)], 4));
 
-    // A third generation finds what the second opened, and one that was given up has taken nothing.
+    // A third generation finds the variables that the second opened, and an instance that was given
+    // up has taken nothing.
     drop(worker({
         let mut variables = keeper.follow("f", 0);
         variables.counter("given up", small()).unwrap();
@@ -66,7 +67,7 @@ fn a_changed_function_goes_on_with_its_variables() {
     let mut third = worker(variables);
     third.adopt(&mut second);
     assert_eq!((again.get(), once.add(1)), (4, 1));
-    // What it does not open stays, for the one after it.
+    // A variable that it does not open stays, for the generation after it.
     let mut variables = keeper.follow("f", 0);
     let counts = variables.counter_map::<u8>("c", small()).unwrap();
     worker(variables).adopt(&mut third);

@@ -1,4 +1,4 @@
-//! What a packet waits for whose call has changed variables with [`Consistency::Through`]
+//! Tickets for a packet whose call has changed variables with [`Consistency::Through`]
 //! (write-through; FlexState III-C).
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A mark is the number of a variable's last change. All calls of a worker are of one thread, so
-//! what changes between two marks around a step of a call is that call's.
+//! changes between two marks around a step of a call are that call's.
 //!
 //! Not here: the wait (`runtime::stage`), tickets ([`crate::ticket`]).
 //!
@@ -65,7 +65,7 @@ impl Through {
         marks
     }
 
-    /// What is over when the store has these changes, and all before them.
+    /// Tickets that are over when the store has these changes, and all before them.
     pub fn tickets(&self, marks: Marks) -> [Ticket; THROUGH_MAX] {
         let mut tickets = core::array::from_fn(|_| Ticket::over());
         for ((ticket, mark), variable) in tickets.iter_mut().zip(marks.0).zip(&self.0) {

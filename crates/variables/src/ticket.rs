@@ -1,4 +1,4 @@
-//! What waits until a store has a change: [`Ticket`].
+//! Waiting until a store has a change: [`Ticket`].
 //!
 //! A variable numbers its changes. Each goes to the store in the order of its number, unless a
 //! later one of the same element takes it along. `stored` is the number up to which the store has
@@ -9,9 +9,10 @@
 //!   change 1  change 2  ticket(2)  change 3      batch {1, 2}   acknowledged: stored = 2, the ticket is over
 //! ```
 //!
-//! A function's call waits for it with `nf::Cx::stored`: it leaves a token with the variable, which
-//! is given when `stored` reaches the ticket's number. So an acknowledgement has those calls go on
-//! that wait for it, and no other. It is over with an error where the partition has another writer.
+//! A function's call waits for a ticket with `nf::Cx::stored`: the call leaves a token with the
+//! variable, which is given when `stored` reaches the ticket's number. So an acknowledgement has
+//! only the calls go on that wait for it. A ticket is over with an error where the partition has
+//! another writer.
 
 use crate::wake::{Token, Waiters};
 use alloc::collections::VecDeque;
@@ -70,7 +71,7 @@ impl Progress {
         self.now().saturating_sub(self.age.get())
     }
 
-    /// What is changed until the next call of this was made so long ago.
+    /// Changes until the next call of this were made so long ago.
     pub fn set_age(&self, age: u64) {
         self.age.set(age);
     }
@@ -99,7 +100,7 @@ impl Progress {
         });
     }
 
-    /// Nothing is left to send: what was changed is in batches that are on their way, if any.
+    /// Nothing is left to send: changes are in batches that are on their way, if any.
     pub fn nothing_to_send(&self) {
         if self.sent.borrow().is_empty() {
             self.reach(self.changed.get());
@@ -123,7 +124,7 @@ impl Progress {
         }
     }
 
-    /// The store lacks what was sent: it is sent again, as new changes.
+    /// The store lacks the changes that were sent: they are sent again, as new changes.
     pub fn forget_sent(&self) {
         self.sent.borrow_mut().clear();
     }
@@ -185,7 +186,7 @@ impl Ticket {
         }
     }
 
-    /// One that is over.
+    /// A ticket that is over.
     pub(crate) fn over() -> Self {
         Ticket {
             progress: None,
@@ -205,8 +206,8 @@ impl Ticket {
         }
     }
 
-    /// Has the token given when it is over, until what this answers is dropped. `None`: the caller
-    /// has to look by itself.
+    /// Has the token given when the ticket is over, until the returned waiter is dropped. `None`:
+    /// the caller has to look by itself.
     pub fn wait(&self, token: Token) -> Option<Waiter<'_>> {
         let progress = self.progress.as_deref()?;
         let waiters = &progress.waiters;
@@ -223,7 +224,7 @@ pub struct Waiter<'t> {
 }
 
 impl Waiter<'_> {
-    /// What is given.
+    /// The token to be given.
     pub fn token(&self) -> &Token {
         &self.token
     }

@@ -1,11 +1,11 @@
 //! Timers that outlast the process that armed them.
 //!
-//! A timer is a key, a time by the wall clock (milliseconds since 1970), and what to remember. It
-//! is stored like an element of a map; the instance that opens the variable next has all that had
-//! not fired, and they fire there, late ones at once.
+//! A timer is a key, a time by the wall clock (milliseconds since 1970), and a value. It is stored
+//! like an element of a map; the instance that opens the variable next has all that had not fired,
+//! and they fire there, late ones at once.
 //!
-//! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and what the
-//! function changes before its next step go to the store in one batch, if they fit into one. So
+//! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and the
+//! function's changes before its next step go to the store in one batch, if they fit into one. So
 //! either the store has the effects and not the timer, or the timer and not the effects; a
 //! successor then fires it again, on variables that have seen nothing of it. An effect outside of
 //! the variables (a packet that was sent) can happen twice.
@@ -34,8 +34,8 @@ use alloc::collections::BinaryHeap;
 use core::cell::{Cell, RefCell};
 use core::cmp::{Ordering, Reverse};
 
-/// A timer's place in the order; one that was armed again or cancelled since is found out by its
-/// number.
+/// A timer's place in the order; its number tells whether the timer was armed again or cancelled
+/// since.
 struct Armed<K> {
     at_ms: u64,
     number: u64,
@@ -75,7 +75,7 @@ pub struct Timers<K, V> {
     room: usize,
 }
 
-/// What all handles of a variable share besides the timers: their order.
+/// The order of the timers, which all handles of a variable share.
 struct Order<K> {
     heap: RefCell<BinaryHeap<Reverse<Armed<K>>>>,
     number: Cell<u64>,
@@ -154,7 +154,7 @@ impl<K: Key, V: Stored> Timers<K, V> {
         Ok(())
     }
 
-    /// Cancels a timer; answers what was remembered.
+    /// Cancels a timer; answers its value.
     pub fn cancel(&self, key: &K) -> Result<Option<V>, Refusal> {
         Ok(self.table.remove(key)?.map(|(_, _, what)| what))
     }

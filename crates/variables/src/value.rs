@@ -30,12 +30,12 @@ impl<T: Stored> Value<T> {
         self.0.insert(&(), value)
     }
 
-    /// Sets it to what `update` makes of it.
+    /// Sets it to the result of `update`.
     pub fn update(&self, update: impl FnOnce(Option<T>) -> T) -> Result<(), Refusal> {
         self.set(update(self.get())).map(drop)
     }
 
-    /// Removes it; answers what it was.
+    /// Removes it; answers its value of before.
     pub fn delete(&self) -> Result<Option<T>, Refusal> {
         self.0.remove(&())
     }

@@ -1,4 +1,4 @@
-//! Tokens: how one call that waits is told that what it waits for has come.
+//! Tokens: how one call that waits is told that its answer has come.
 //!
 //! # Theory of operation
 //!
@@ -13,8 +13,8 @@
 //! a number, and numbers of a place only grow. So a token of a call that is over does nothing,
 //! however late it is given. Each thread may give a token; only the worker makes and takes them.
 //!
-//! Two kinds of lists keep tokens: [`Waiters`], in order, for what the worker's own thread answers;
-//! [`Bell`] for what another thread answers.
+//! Two kinds of lists keep tokens: [`Waiters`], in order, for answers of the worker's own thread;
+//! [`Bell`] for answers of another thread.
 //!
 //! Invariants: giving neither waits, locks nor allocates; a token that was given is taken once
 //! (`a_token_is_taken_once_and_a_dead_one_never`); a list has no token of a call that has left it
@@ -44,7 +44,7 @@ struct Place {
     is_listed: AtomicBool,
     next: AtomicU32,
     previous: AtomicU32,
-    /// What the list has to reach.
+    /// The number that the list has to reach.
     at: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ pub struct Tokens {
     /// A bit for each place of which a token was given.
     marks: Box<[AtomicU64]>,
     is_marked: AtomicBool,
-    /// Calls that found by a look what no token told.
+    /// Calls that found by a look an answer that no token told.
     untold: AtomicU64,
 }
 
@@ -102,7 +102,7 @@ impl Tokens {
         self.is_marked.load(Ordering::Acquire)
     }
 
-    /// A call found by a look what no token told.
+    /// A call found by a look an answer that no token told.
     pub fn note_untold(&self) {
         self.untold.fetch_add(1, Ordering::Relaxed);
     }
@@ -187,7 +187,7 @@ impl Token {
             .is_some_and(|(_, at)| at.number.load(Ordering::Acquire) == self.number)
     }
 
-    /// It is dead from now on: for its call, which waits no more.
+    /// The token is dead from now on: for its call, which waits no more.
     pub fn end(&self) {
         if self.is_live()
             && let Some((_, at)) = self.at()
@@ -309,7 +309,7 @@ impl Waiters {
     }
 }
 
-/// Calls of one worker that wait for what another thread answers.
+/// Calls of one worker that wait for another thread's answer.
 pub(crate) struct Bell {
     /// Held for as long as a few tokens are looked at. The worker only tries.
     waiters: Mutex<Vec<(u32, Token)>>,
@@ -407,7 +407,7 @@ mod tests {
         assert!(tokens.is_given() && first.is_given());
         assert_eq!(taken(&tokens), [(129, 1)]);
         assert_eq!(taken(&tokens), []);
-        // The next call has the place: its number is another, so what is given late is not its own.
+        // The next call has the place: its number is another, so a token given late is not its own.
         let second = tokens.make(129);
         assert!(!second.is_given() && !first.is_live());
         first.give();
@@ -437,7 +437,7 @@ mod tests {
         waiters.leave(&all[2]);
         waiters.reach(7);
         assert_eq!(taken(&tokens), [(0, 1), (3, 1), (5, 1)]);
-        // What was given leaves, and that changes nothing.
+        // A waiter whose token was given leaves, and that changes nothing.
         waiters.leave(&all[0]);
         waiters.reach(u64::MAX);
         assert_eq!(taken(&tokens), [(1, 1), (4, 1)]);

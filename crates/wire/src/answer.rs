@@ -221,7 +221,7 @@ fn sent_to_many(packet: &Packet) -> bool {
     }
 }
 
-/// What the answer's headers say: collected before anything is written over.
+/// The answer's header fields: collected before anything is written over.
 struct Back {
     version: u8,
     source: Addr,

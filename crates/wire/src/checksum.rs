@@ -28,8 +28,9 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !fold(sum(bytes, 0))
 }
 
-/// What a change of fields adds to a checksum: the sum of `!old + new` over 16-bit words (RFC 1624,
-/// eqn. 3), or over 32-bit ones, which come to the same when the sum is folded (RFC 1071 2 C).
+/// The addend for a checksum when fields change: the sum of `!old + new` over 16-bit words (RFC
+/// 1624, eqn. 3), or over 32-bit ones, which come to the same when the sum is folded (RFC 1071 2
+/// C).
 ///
 /// Built once for a rewrite and applied to each checksum that covers the fields.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]

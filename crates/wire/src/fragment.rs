@@ -5,8 +5,8 @@
 //!   IPv6   header │ extensions │ fragment │ data  they are in the fragment header, data begins behind that
 //! ```
 //!
-//! Lengths are the IP header's, not the capture's: of a capture that was cut short they say what
-//! the wire carried.
+//! Lengths are the IP header's, not the capture's: of a capture that was cut short they describe
+//! the frame on the wire.
 //!
 //! Not here: following or joining fragments (`runtime::fragments`).
 //!
@@ -14,10 +14,10 @@
 
 use crate::packet::{Packet, flag};
 
-/// What an IP header says of a fragment.
+/// An IP header's fields about a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// What all fragments of a datagram share; 16 bits in IPv4.
+    /// The number that all fragments of a datagram share; 16 bits in IPv4.
     pub identification: u32,
     /// First byte of its data in the datagram's.
     pub offset: u16,
@@ -44,7 +44,7 @@ impl Fragment {
     }
 }
 
-/// Reads where a parsed packet's data belongs; `None` for one that is whole.
+/// Reads where a parsed packet's data belongs; `None` for a whole packet.
 pub fn fragment(packet: &Packet) -> Option<Fragment> {
     if !packet.has(flag::FIRST_FRAGMENT | flag::LATER_FRAGMENT) {
         return None;

@@ -4,9 +4,9 @@
 //! Rewriting needs neither: it updates ([`crate::rewrite`]). Functions that make answers and
 //! generators fill; a function that must not answer a damaged packet checks.
 //!
-//! What cannot be judged is not judged: of a fragment, of a capture cut short and of a
-//! source-routed packet (whose pseudo-header has an address that is elsewhere) only the IPv4
-//! header's checksum is looked at.
+//! Of a fragment, of a capture cut short and of a source-routed packet (whose pseudo-header has an
+//! address that is elsewhere) only the IPv4 header's checksum is looked at: the others cannot be
+//! judged.
 //!
 //! Sources: RFC 791, 792, 4443 2.3, 8200 8.1 (pseudo-header; UDP must have a checksum), 768, 3828
 //! (partial coverage), 9293, 9260 6.8.
@@ -17,7 +17,7 @@ use crate::protocol;
 
 /// The transport's checksum: where it stands from the transport header on, and what belongs there.
 enum Due {
-    /// The protocol has none, or it cannot be computed from what is here.
+    /// The protocol has none, or it cannot be computed from the bytes here.
     Nothing {
         known: bool,
     },

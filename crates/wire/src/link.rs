@@ -16,7 +16,8 @@
 
 use crate::ParseError;
 
-/// What a frame begins with (the values are pcap's link types, draft-ietf-opsawg-pcaplinktype).
+/// The header that a frame begins with (the values are pcap's link types,
+/// draft-ietf-opsawg-pcaplinktype).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum LinkType {
@@ -56,7 +57,7 @@ impl LinkType {
     }
 }
 
-/// What the link layer says: the network header's offset, its EtherType, the VLAN.
+/// The link layer's fields: the network header's offset, its EtherType, the VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Offset of the network header in bytes.
@@ -65,11 +66,11 @@ pub struct Link {
     pub ether_type: u16,
     /// Identifier of the innermost VLAN tag, 0 without one.
     pub vlan: u16,
-    /// What stands between the tags and the network header.
+    /// Headers between the tags and the network header.
     pub between: Between,
 }
 
-/// What stands between a link header and the network header, tags apart.
+/// Headers between a link header and the network header, tags apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// Nothing.
@@ -181,7 +182,7 @@ fn session(frame: &[u8], at: usize) -> Result<Link, ParseError> {
 }
 
 /// A label stack (RFC 3032 2.1). Its bottom does not say what follows: the IP version does, and
-/// what is not IP (a pseudowire) begins with 0 or 1 (RFC 4385 3).
+/// other payload (a pseudowire) begins with 0 or 1 (RFC 4385 3).
 fn labelled(frame: &[u8], mut at: usize) -> Result<Link, ParseError> {
     for _ in 0..LABELS_MAX {
         let is_bottom = be16(frame, at + 2)? & 0x0100 != 0;

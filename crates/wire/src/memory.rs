@@ -134,15 +134,14 @@ impl<T> core::ops::DerefMut for Array<T> {
     }
 }
 
-/// What is asked of the allocator for a region of so many bytes, at an alignment that it has
-/// anyway.
+/// The layout of a region of so many bytes for the allocator, at an alignment that it has anyway.
 fn heap_layout(length: usize) -> Option<Layout> {
     Layout::from_size_align(length.checked_add(ALIGN)?, 16).ok()
 }
 
 unsafe fn release_heap(start: NonNull<u8>, length: usize) {
-    // SAFETY: called once by `Drop`, with what `Region::heap` allocated: the pointer before it is
-    // the one given then, and the layout the same.
+    // SAFETY: called once by `Drop`, with the memory that `Region::heap` allocated: the pointer
+    // before it is the one given then, and the layout the same.
     unsafe {
         let given = start.cast::<NonNull<u8>>().sub(1).read();
         dealloc(given.as_ptr(), heap_layout(length).unwrap_unchecked());

@@ -50,7 +50,7 @@ impl Side {
     }
 }
 
-/// What a buffer carries on a link between workers.
+/// The kind of a buffer's content on a link between workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Kind {
@@ -63,7 +63,7 @@ pub enum Kind {
     Empty = 2,
 }
 
-/// What parsing found, beyond offsets: bits of [`Packet::flags`].
+/// Results of parsing, beyond offsets: bits of [`Packet::flags`].
 pub mod flag {
     /// A fragment that is not the first: it has no transport header.
     pub const LATER_FRAGMENT: u16 = 1;
@@ -101,7 +101,7 @@ pub mod flag {
     pub const WATCHED: u16 = 0xc000;
 }
 
-/// A packet: the frame's bytes and what is known of them.
+/// A packet: the frame's bytes and notes on them.
 #[repr(C)]
 pub struct Packet {
     notes: Notes,
@@ -155,8 +155,8 @@ impl Packet {
         &mut self.storage[start..start + self.notes.length as usize]
     }
 
-    /// Makes `frame` the packet's bytes and forgets what was known; `false` (and no change) if it
-    /// does not fit.
+    /// Makes `frame` the packet's bytes and forgets the notes; `false` (and no change) if it does
+    /// not fit.
     pub fn set_frame(&mut self, frame: &[u8], link: LinkType) -> bool {
         if frame.len() > FRAME_MAX || HEADROOM + frame.len() > self.storage.len() {
             return false;
@@ -166,10 +166,10 @@ impl Packet {
         true
     }
 
-    /// Forgets what was known of the frame and makes it `length` bytes long (their content is
-    /// whatever the buffer held), for a caller that fills it by itself. The length is cut to what
-    /// fits. What is known of the packet's way (sides, port, time, hairpins) stays: a function that
-    /// writes an answer over a packet does not send it elsewhere.
+    /// Forgets the notes on the frame and makes it `length` bytes long (their content is whatever
+    /// the buffer held), for a caller that fills it by itself. The length is cut to the buffer's
+    /// room. Notes on the packet's way (sides, port, time, hairpins) stay: a function that writes
+    /// an answer over a packet does not send it elsewhere.
     pub fn reset(&mut self, length: usize, link: LinkType) {
         let length = length.min(FRAME_MAX).min(self.storage.len() - HEADROOM);
         let Notes {
@@ -258,13 +258,13 @@ impl Packet {
         self.notes.link
     }
 
-    /// What the buffer carries.
+    /// The kind of the buffer's content.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.notes.kind
     }
 
-    /// Says what the buffer carries.
+    /// Sets the kind of the buffer's content.
     #[inline]
     pub fn set_kind(&mut self, kind: Kind) {
         self.notes.kind = kind;
@@ -380,7 +380,7 @@ impl Packet {
         self.frame_mut().get_mut(from..to).unwrap_or_default()
     }
 
-    /// What the transport carries.
+    /// The transport's payload.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.slice(self.notes.payload, self.notes.end)

@@ -5,9 +5,9 @@
 //! wrong UDP length or a bad checksum is the firewall's business) and strict about *structure*: a
 //! header that does not fit is an error with a name, and the packet a counted drop.
 //!
-//! One thing is written: an IPv4 header without a length, as a sender leaves it to a device that
-//! cuts super-frames into segments, gets the frame's, and a checksum. Otherwise what goes on would
-//! be no packet on a wire.
+//! Parsing writes one thing: an IPv4 header without a length, as a sender leaves it to a device
+//! that cuts super-frames into segments, gets the frame's, and a checksum. Otherwise the frame that
+//! goes on would be no packet on a wire.
 //!
 //! ```text
 //!   0            14            34     42        60
@@ -57,7 +57,7 @@ impl core::fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// What [`parse`] found, on its way into the packet's notes.
+/// The findings of [`parse`], on their way into the packet's notes.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Layers {
     pub network: u16,
@@ -97,16 +97,17 @@ fn parse_unusual(packet: &mut Packet) -> Result<(), ParseError> {
             Ok(())
         }
         Err(error) => {
-            // What an earlier parse noted no longer holds.
+            // An earlier parse's notes no longer hold.
             packet.clear_flags(flag::PARSED);
             Err(error)
         }
     }
 }
 
-/// What nearly every packet is: Ethernet without a tag, IPv4 without options, whole, no fragment,
-/// TCP or UDP. It is worth a look of its own, in a third of the instructions. `None` judges
-/// nothing; what is found, [`layers`] finds as well (`tests::a_usual_packet_is_nothing_special`).
+/// The layers of a usual packet: Ethernet without a tag, IPv4 without options, whole, no fragment,
+/// TCP or UDP. Nearly every packet is one, and worth a look of its own, in a third of the
+/// instructions. `None` judges nothing; any result is also that of [`layers`]
+/// (`tests::a_usual_packet_is_nothing_special`).
 #[inline(always)]
 fn usual(packet: &Packet) -> Option<Layers> {
     let frame = packet.frame();
@@ -148,7 +149,7 @@ fn usual(packet: &Packet) -> Option<Layers> {
 fn layers(packet: &Packet) -> Result<Layers, ParseError> {
     let frame = packet.frame();
     let link = parse_link(frame, packet.link())?;
-    // What the wire carried from the IP header on: a capture may hold less.
+    // Bytes on the wire from the IP header on: a capture may hold fewer.
     let wire = (packet.wire_length() as usize).saturating_sub(link.network);
     let mut found = Layers {
         network: link.network as u16,
@@ -159,8 +160,8 @@ fn layers(packet: &Packet) -> Result<Layers, ParseError> {
         found.flags |= flag::LABELLED;
     }
     let header = frame.get(link.network..).ok_or(ParseError::Truncated)?;
-    // What the frame holds of the IP packet, and where its transport begins, both from the IP
-    // header on.
+    // Bytes of the IP packet in the frame, and where its transport begins, both from the IP header
+    // on.
     let (held, transport) = if link.ether_type == 0x0800 {
         ipv4(header, wire, &mut found)?
     } else {
@@ -239,7 +240,7 @@ fn options(mut rest: &[u8], found: &mut Layers) {
     }
 }
 
-/// Notes a fragment of `length` bytes at `offset`. Refuses what attacks reassembly: a second
+/// Notes a fragment of `length` bytes at `offset`. Refuses packets that attack reassembly: a second
 /// fragmentation, an end behind the longest packet, and a TCP header continued at its ninth byte,
 /// over flags already judged (RFC 1858 3.2).
 #[cold]
@@ -284,7 +285,7 @@ fn ipv6(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
             }
             44 => {
                 let field = u16::from_be_bytes([byte(header, at + 2, held)?, byte(header, at + 3, held)?]);
-                // Whose the data is, a fragment header knows for all fragments.
+                // A fragment header has the protocol of the data for all fragments.
                 found.protocol = byte(header, at, held)?;
                 fragment(
                     field & 0xfff8,
@@ -397,12 +398,12 @@ fn transport_header(body: &[u8], found: &mut Layers) -> Result<usize, ParseError
     }
 }
 
-/// What an ICMP type is.
+/// The class of an ICMP type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpClass {
     /// Echo, timestamp, information or address mask, asked or answered: has an identifier.
     Query,
-    /// Quotes the packet it is about.
+    /// An error: quotes the packet it is about.
     Error,
     /// Anything else: neighbour and router discovery, redirects that quote nothing, unassigned
     /// types.

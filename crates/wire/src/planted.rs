@@ -67,7 +67,7 @@ pub fn reached(name: &str) -> u64 {
     })
 }
 
-/// How often this thread has asked: what a run must not depend on.
+/// How often this thread has asked: a value that a run must not depend on.
 #[cfg(feature = "planted")]
 pub fn turns() -> u64 {
     TURNS.set(TURNS.get() + 1);

@@ -1,11 +1,11 @@
 //! Changing a packet's endpoints, with every checksum that covers them (RFC 1624 for the update,
-//! RFC 3022 4 and RFC 5508 for what is covered).
+//! RFC 3022 4 and RFC 5508 for the coverage).
 //!
-//! A UDP checksum of zero means "none" and stays zero (RFC 768); one that *becomes* zero is written
-//! as 0xffff. A later fragment has no transport header; a first fragment's checksum is updated like
-//! any other, since it covers the whole datagram. SCTP's CRC covers the ports and no address (RFC
-//! 9260 6.8). A checksum that was wrong stays wrong: nothing here makes a damaged packet look
-//! sound.
+//! A UDP checksum of zero means "none" and stays zero (RFC 768); a checksum that *becomes* zero is
+//! written as 0xffff. A later fragment has no transport header; a first fragment's checksum is
+//! updated like any other, since it covers the whole datagram. SCTP's CRC covers the ports and no
+//! address (RFC 9260 6.8). A checksum that was wrong stays wrong: nothing here makes a damaged
+//! packet look sound.
 //!
 //! ```text
 //!   10.0.0.1:1000 > 192.0.2.9:80      set_source(198.51.100.1:4000)
@@ -265,8 +265,8 @@ impl Packet {
 #[derive(Clone, Copy)]
 struct AddressChange(Delta);
 
-/// Writes address and port, if `old` is there where one is named, and answers the change of the
-/// address and that of both; `None`, and no change, if it is not.
+/// Writes address and port, if a named `old` is there, and answers the change of the address and
+/// that of both; `None`, and no change, if it is not.
 #[inline(always)]
 fn exchange_end<const N: usize>(
     head: &mut [u8; N],
@@ -362,7 +362,7 @@ fn write_port(
     new
 }
 
-/// [`write_port`] for what is not TCP or UDP.
+/// [`write_port`] for protocols other than TCP and UDP.
 #[inline(never)]
 fn write_other(
     body: &mut [u8],
@@ -396,8 +396,8 @@ fn write_other(
     }
 }
 
-/// A CRC is linear: what the change of ports does to it is the difference of the CRCs before and
-/// after. Of a message that is not all there, only the port can be written.
+/// A CRC is linear: the effect of the change of ports on it is the difference of the CRCs before
+/// and after. Of a message that is not all there, only the port can be written.
 fn write_sctp(body: &mut [u8], at: usize, new: u16, whole: bool) {
     let before = whole.then(|| sctp_crc(body));
     put(body, at, new);

@@ -1,8 +1,8 @@
 //! The crates use each other only as the architecture says.
 //!
-//! The table below *is* the architecture's, by package name. What a crate uses when it is built and
-//! what its tests use are judged apart, since a test may look at more; but `functions` and
-//! `runtime` never see each other, not even in tests.
+//! The table below *is* the architecture's, by package name. Dependencies of a crate and of its
+//! tests are judged apart, since a test may look at more; but `functions` and `runtime` never see
+//! each other, not even in tests.
 
 use super::Check;
 use crate::workspace::{Member, Violation, Workspace};

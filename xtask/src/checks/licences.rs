@@ -1,8 +1,8 @@
 //! Everything we build with may be used under a licence that goes with "Apache-2.0 OR MIT".
 //!
 //! A package's licence field is an SPDX expression: `MIT OR Apache-2.0`,
-//! `(MIT OR Apache-2.0) AND Unicode-3.0`. It passes when the licences in the list suffice to
-//! satisfy it. Old packages write `MIT/Apache-2.0`, which means `OR`.
+//! `(MIT OR Apache-2.0) AND Unicode-3.0`. An expression passes when the licences in the list
+//! suffice to satisfy it. Old packages write `MIT/Apache-2.0`, which means `OR`.
 //!
 //! Not here: the licences of captures and other data; none of them is in the repository.
 
@@ -48,7 +48,8 @@ fn run(workspace: &Workspace) -> Vec<Violation> {
     found
 }
 
-/// Whether the allowed licences satisfy an SPDX expression. What cannot be read is not satisfied.
+/// Whether the allowed licences satisfy an SPDX expression. An unreadable expression is not
+/// satisfied.
 fn satisfied(expression: &str) -> bool {
     let spaced = expression
         .replace('/', " OR ")

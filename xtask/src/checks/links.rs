@@ -1,4 +1,4 @@
-//! What a page of the documentation links to is there.
+//! The target of each link of the documentation is there.
 //!
 //! Looks at `[text](path)` in Markdown files, where the path is neither an address nor a place in
 //! the same page.

@@ -1,6 +1,6 @@
 //! No crate and no module has a name that says nothing.
 //!
-//! A drawer fills: what is called `utils` has no reason not to hold the next thing too.
+//! A drawer fills: a module called `utils` has no reason not to hold the next thing too.
 
 use super::Check;
 use crate::workspace::{Violation, Workspace};

@@ -1,4 +1,4 @@
-//! What a worker runs does not panic: each form of code that can has its place in a reviewed list.
+//! A worker's code does not panic: each form of code that can has its place in a reviewed list.
 //!
 //! A worker is the sources of six crates, its ports and links are those of a seventh, and its way to
 //! its store those of an eighth ([`CRATES`]): a panic on any thread ends the process. A form is found
@@ -10,15 +10,15 @@
 //! ```
 //!
 //! So a new `expect` or index fails the check until its file's line says why it cannot fail; and a
-//! line must go, or its count fall, with the code. A method that panics on bounded vectors and one
-//! that does not have one name (`push`): all are counted.
+//! line must go, or its count fall, with the code. A method that panics on bounded vectors and a
+//! method that does not share a name (`push`): all are counted.
 //!
 //! Not covered: overflow of numbers (release builds wrap), a subtraction of times, stack overflow,
 //! an allocation that fails, other crates' code, and an author's functions outside this repository.
 //! A count is a review of a file, not a proof of each place: the fuzz targets and the random tests
 //! run what the lines with `fuzzed` name. Nor the code of `crates/flowkeep/src/run` and
-//! `crates/coordinator/src/agent` that runs on a worker's thread: what steps the worker, its seat,
-//! and what the control thread has it do. What they index and push is not counted.
+//! `crates/coordinator/src/agent` that runs on a worker's thread: the worker's stepping, its seat,
+//! and commands of the control thread. Their indexing and pushing is not counted.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace};

@@ -9,8 +9,8 @@
 //!   one_direction.txt: crate | type | files in its largest cycle | why ────────────────────────┴─► equal, or a violation
 //! ```
 //!
-//! A type that still has a cycle has a line in the list; a number that grows fails the check, and
-//! one that falls is lowered there.
+//! A type that still has a cycle has a line in the list; a number that grows fails the check, and a
+//! number that falls is lowered there.
 //!
 //! A call is found by its name: on `self`, on `Self` or the type, and on a parameter of the type.
 //! Types of one name in one crate are told apart by the nearest module above a method's file that
@@ -41,7 +41,7 @@ type Place<'a> = (&'a str, &'a str, String);
 struct Method {
     name: String,
     calls: Vec<(String, String)>,
-    /// What is of the type in it, besides `self`.
+    /// Values of the type in it, besides `self`.
     own: BTreeSet<String>,
 }
 
@@ -149,7 +149,7 @@ fn last_of(of: &Type) -> Option<String> {
     }
 }
 
-/// Of files that define a type of one name, the one that a file means: itself, the nearest module
+/// Of files that define a type of one name, the file that another means: itself, the nearest module
 /// above it, or the only one.
 fn nearest<'a>(files: &[&'a str], of: &str) -> Option<&'a str> {
     let module = |path: &str| {

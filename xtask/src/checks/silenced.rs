@@ -61,7 +61,8 @@ fn judge(file: &File) -> Vec<Violation> {
     found
 }
 
-/// Where `allow` and `expect` attributes open. Those in comments and strings do not begin a line.
+/// Where `allow` and `expect` attributes open. Attributes in comments and strings do not begin a
+/// line.
 fn attributes(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
     ["#[allow(", "#![allow(", "#[expect(", "#![expect("]
         .into_iter()

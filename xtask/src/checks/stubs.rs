@@ -9,8 +9,8 @@ pub const CHECK: Check = Check {
     run,
 };
 
-/// What must not stand in a source file, and what to do about it. Written in halves, so that this
-/// file passes.
+/// Words that must not stand in a source file, and the remedy. Written in halves, so that this file
+/// passes.
 const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("to", "do!("), "a stub: write it, or leave the item out"),
     (

@@ -1,8 +1,8 @@
 //! `unsafe` stands only where the architecture puts it.
 //!
 //! Clippy sees to it that each block has its proof beside it (`undocumented_unsafe_blocks`); this
-//! check sees to it that there are few places to read. Tests may have it: they call what is unsafe,
-//! and count allocations.
+//! check sees to it that there are few places to read. Tests may have it: they call unsafe
+//! functions, and count allocations.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace};

@@ -1,8 +1,8 @@
-//! What a `Cargo.toml` names is used in that crate's sources.
+//! Each dependency of a `Cargo.toml` is used in that crate's sources.
 //!
 //! A dependency counts as used when its name stands as a word somewhere in the crate's Rust files,
-//! comments left out. That misses a name that is also an ordinary word; it finds what was simply
-//! left behind.
+//! comments left out. That misses a name that is also an ordinary word; it finds a dependency that
+//! was simply left behind.
 
 use super::Check;
 use crate::workspace::{Violation, Workspace};

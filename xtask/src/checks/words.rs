@@ -62,7 +62,7 @@ fn run(workspace: &Workspace) -> Vec<Violation> {
     violations
 }
 
-/// A changelog says what was; a licence is not ours.
+/// A changelog tells of the past; a licence is not ours.
 fn is_ours(path: &str) -> bool {
     (path.ends_with(".rs") || path.ends_with(".md") || path.ends_with(".toml"))
         && !path.starts_with("CHANGELOG")

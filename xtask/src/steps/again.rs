@@ -4,8 +4,8 @@
 //!
 //! Tests of some packages start processes and hold them to times: leases of 2 s, gaps of 100 ms. On
 //! a machine with two processors one fails now and then for the machine's sake, and says nothing of
-//! the change. Such a test is run once more, alone. What it printed when it failed is
-//! shown all the same, and the run's end names it: a test that is named often has a fault.
+//! the change. Such a test is run once more, alone. Its output when it failed is shown all the
+//! same, and the run's end names it: a test that is named often has a fault.
 //!
 //! Not run again: tests of all other packages, which a busy machine cannot fail; a program that
 //! crashed or hung; all of them where more than [`MOST`] failed.
@@ -71,7 +71,7 @@ pub(super) fn pass(output: &str) -> Option<Vec<Failed>> {
     failed.iter().all(Failed::passes).then_some(failed)
 }
 
-/// What is to be run again, if that is allowed of all that failed.
+/// The tests to be run again, if that is allowed of all that failed.
 fn to_run(output: &str) -> Option<Vec<Failed>> {
     let failed = failed(output);
     let all_known = failed.len() as u64 == tally(output).failed;

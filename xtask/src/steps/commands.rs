@@ -1,8 +1,8 @@
 //! The commands that `cargo xtask ci` and `nightly` are made of, in the order in which they run.
 //!
-//! Each has a limit, some times what it takes on two busy processors from nothing built: it ends
-//! what hangs, and is no measure of anything. What runs beside the tests may wait for minutes. What a
-//! night has time for is a [`Scale`].
+//! Each has a limit, some times its time on two busy processors from nothing built: the limit ends
+//! a step that hangs, and is no measure of anything. A step that runs beside the tests may wait for
+//! minutes. A [`Scale`] is the work that a night has time for.
 //!
 //! Not here: running them ([`super`]), and the checks of our own ([`crate::checks`]).
 
@@ -11,7 +11,7 @@ use super::Step;
 /// How much of what could go on for ever a nightly run does.
 #[derive(Debug)]
 pub struct Scale {
-    /// What is typed for it.
+    /// The command to type for it.
     pub words: &'static str,
     /// Cases of each property whose author has not chosen a number; the others have as many times
     /// theirs.
@@ -29,7 +29,7 @@ pub struct Scale {
     pub ring_seeds: u32,
     /// Which of the runtime's tests miri runs, as the test program wants it said.
     pub miri_runtime: &'static [&'static str],
-    /// What miri may take for those, and the tests without it, in minutes.
+    /// The minutes that miri may take for those, and the tests without it.
     pub miri_minutes_max: u32,
     pub tests_minutes_max: u32,
 }
@@ -130,9 +130,9 @@ pub const DOCS: Step = Step {
     environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
 };
 
-/// The fuzzers are a workspace of their own, which nothing else here builds: its lock file must be
-/// the one that goes with this repository's, and what they share must be of this repository's
-/// interfaces, or the next nightly run cannot build them.
+/// The fuzzers are a workspace of their own, which nothing else here builds: its lock file must go
+/// with this repository's, and their shared code with this repository's interfaces, or the next
+/// nightly run cannot build them.
 pub const FUZZ_LOCK: Step = Step {
     name: "fuzz lock file and library",
     words: &[
@@ -178,8 +178,8 @@ pub const CRATES: Step = Step {
     environment: &[],
 };
 
-/// The program without drivers of stores, and with each one alone: what one needs of another, or
-/// what is left unbound without it, no other step compiles.
+/// The program without drivers of stores, and with each one alone: no other step finds a driver
+/// that needs another, or code that is left unbound without it.
 pub fn drivers() -> [Step; 4] {
     [
         ("no driver", ""),
@@ -212,7 +212,7 @@ const DRIVERS: Step = Step {
     environment: &[],
 };
 
-/// Each crate is built from what would be published of it and of those that it uses.
+/// Each crate is built from its files as published and those of the crates that it uses.
 pub const CRATES_BUILT: Step = Step {
     name: "crates built",
     words: &[
@@ -233,8 +233,8 @@ pub const CRATES_BUILT: Step = Step {
     environment: &[],
 };
 
-/// The registry's own rules for what is published, too; nothing is sent. It is asked which versions
-/// it has, and each crate was built in the step before.
+/// The registry's own rules for published crates, too; nothing is sent. The registry is asked which
+/// versions it has, and each crate was built in the step before.
 pub const CRATES_PUBLISHED: Step = Step {
     name: "crates, as published",
     words: &[
@@ -281,8 +281,8 @@ pub const BOOK: Step = Step {
     environment: &[],
 };
 
-/// What `./x package` makes is installed, run and removed in bare chroots, and the pages are typed
-/// there.
+/// The packages of `./x package` are installed, run and removed in bare chroots, and the pages are
+/// typed there.
 pub const PACKAGES: Step = Step {
     name: "packages",
     words: &["./x", "package", "--try"],
@@ -294,7 +294,7 @@ pub const PACKAGES: Step = Step {
     environment: &[],
 };
 
-/// What the tests' programs are made of; it has both processors.
+/// Builds the tests' programs; it has both processors.
 pub const TESTS_BUILT: Step = Step {
     name: "tests built",
     words: &["cargo", "test", "--locked", "--workspace", "--no-run"],
@@ -402,8 +402,8 @@ const QUICK_CHECKED: &[(&str, &str)] = &[
 ];
 
 /// The chain on live ports for an hour, and twice ten minutes of full load: no session may end, and
-/// no member be suspected. The other runs have each for a shorter time. What they printed, memory
-/// by the time for one, is in the step's log.
+/// no member be suspected. The other runs have each for a shorter time. Their output, memory by the
+/// time for one, is in the step's log.
 pub fn soak(scale: &Scale) -> Step {
     Step {
         name: "soak",
@@ -438,8 +438,8 @@ pub fn soak(scale: &Scale) -> Step {
     }
 }
 
-/// Seen by miri alone: it is some hundred times slower, so there are few cases. What is alive at
-/// the end of a test is leaked by design: a pool whose buffers are out leaves its memory to them.
+/// Seen by miri alone: it is some hundred times slower, so there are few cases. Memory alive at the
+/// end of a test is leaked by design: a pool whose buffers are out leaves its memory to them.
 const MIRI_ENVIRONMENT: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "2"),
     // Of a panic that a test expects; under miri a minute each.
@@ -447,7 +447,7 @@ const MIRI_ENVIRONMENT: &[(&str, &str)] = &[
     ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"),
 ];
 
-/// The code that is unsafe and works on plain memory; what is safe takes miri hours and cannot fail
+/// The code that is unsafe and works on plain memory; safe code takes miri hours and cannot fail
 /// there. The rings of shared memory have plain memory in their tests.
 pub fn miri(scale: &Scale) -> [Step; 4] {
     [
@@ -580,7 +580,7 @@ const FUZZ_TARGET: &str = if cfg!(target_arch = "aarch64") {
     "x86_64-unknown-linux-gnu"
 };
 
-/// What `cargo fuzz` passes to the compiler; so it need not be installed for this.
+/// The flags that `cargo fuzz` passes to the compiler; so it need not be installed for this.
 const FUZZ_FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Ccodegen-units=16 \
      -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -634,8 +634,7 @@ pub const SEEDS: Step = Step {
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
 };
 
-/// A fuzzer; what it finds to be new it adds to the corpus, what breaks something to
-/// `fuzz/artifacts`.
+/// A fuzzer; it adds new inputs to the corpus, and inputs that break something to `fuzz/artifacts`.
 macro_rules! fuzz {
     ($name:literal $(, $word:literal)*) => {
         Step {
@@ -677,7 +676,7 @@ pub fn fuzzers(scale: &Scale) -> [Step; 10] {
         fuzz!("messages"),
         fuzz!("channel"),
         fuzz!("peer"),
-        // As long as what workers say in twenty moves.
+        // As long as the workers' messages in twenty moves.
         fuzz!("words", "-max_len=65536"),
         fuzz!("objects", "-max_len=16384"),
         fuzz!("capture"),
@@ -688,7 +687,7 @@ pub fn fuzzers(scale: &Scale) -> [Step; 10] {
         fuzzer
             .more
             .push(format!("-max_total_time={}", scale.fuzz_seconds));
-        // It looks at the time after it has read its corpus, and after each input.
+        // The fuzzer looks at the time after it has read its corpus, and after each input.
         fuzzer.minutes_max = scale.fuzz_seconds / 60 + 20;
     }
     all

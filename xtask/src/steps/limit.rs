@@ -1,10 +1,9 @@
 //! A command with a limit: when it takes longer, it and all it has started are ended.
 //!
-//! They share the terminal's group of processes with us, so that Ctrl-C ends all. So the processes
-//! to end are read from `/proc`: the child, those that have it as parent, and so on, all read
-//! before the first of them ends and its children have another parent. They are not asked
-//! (SIGKILL): a process that hangs does not listen, and a test's process has nothing to say at its
-//! end.
+//! The processes share the terminal's group with us, so that Ctrl-C ends all. So the processes to
+//! end are read from `/proc`: the child, its children, and so on, all read before the first of them
+//! ends and its children have another parent. The processes are not asked (SIGKILL): a process that
+//! hangs does not listen, and a test's process has nothing to say at its end.
 //!
 //! Not here: a process that was given up by its parent before the limit; nothing in the steps does
 //! that.
@@ -14,7 +13,7 @@ use std::io;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process, with what tells it from a later one of its number.
+/// A process, with the time that tells it from a later one of its number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Process {
     number: u32,
@@ -80,7 +79,7 @@ fn process(number: u32) -> Option<Process> {
     })
 }
 
-/// Ends those that are there still.
+/// Ends processes that are there still.
 fn kill(processes: &[Process]) {
     let there: Vec<String> = processes
         .iter()
@@ -88,8 +87,8 @@ fn kill(processes: &[Process]) {
         .map(|process| process.number.to_string())
         .collect();
     if !there.is_empty() {
-        // The shell's own: a bare machine has no program of that name. One that has ended meanwhile
-        // is no failure.
+        // The shell's own: a bare machine has no program of that name. A process that has ended
+        // meanwhile is no failure.
         let _ = Command::new("sh")
             .args(["-c", &format!("kill -KILL {}", there.join(" "))])
             .stderr(Stdio::null())
@@ -113,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_process_that_does_not_end_is_ended_with_all_it_has_started() {
-        // A child's child that does not listen, and one that waits for it.
+        // A child's child that does not listen, and a shell that waits for it.
         let mut child = shell("sh -c 'trap \"\" TERM; while :; do sleep 1; done' & sleep 1000 & wait");
         let begin = Instant::now();
         let all = loop {

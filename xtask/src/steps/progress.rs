@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(10);
 /// The log is looked at so often.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What has been read of a log.
+/// The part of a log that has been read.
 pub(super) struct Progress {
     begun: Instant,
     looked: Instant,
@@ -29,7 +29,7 @@ pub(super) struct Progress {
     built: Option<Sender<()>>,
 }
 
-/// What the lines so far have said.
+/// The state by the lines so far.
 #[derive(Default)]
 struct Teller {
     is_built: bool,
@@ -52,7 +52,7 @@ impl Progress {
         }
     }
 
-    /// Tells what the log has more than at the last call.
+    /// Tells the log's lines since the last call.
     pub fn tell(&mut self) {
         let Some(log) = &mut self.log else { return };
         if self.looked.elapsed() < EVERY {
@@ -80,7 +80,7 @@ impl Progress {
 }
 
 impl Teller {
-    /// What a line of the log says that is told.
+    /// The words of a line of the log that are told.
     fn line(&mut self, line: &str, now: Duration) -> Option<String> {
         let trimmed = line.trim_start();
         let program = trimmed

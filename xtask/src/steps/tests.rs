@@ -111,7 +111,7 @@ fn every_step_has_a_limit_and_a_log_of_its_own() {
     }
 }
 
-/// What one part skips the other runs, by the same words.
+/// A test that one part skips the other runs, by the same words.
 #[test]
 fn each_test_is_in_one_of_two_parts() {
     let (most, others) = (tests(), calculations());

@@ -24,8 +24,8 @@
 //!
 //! *The kernel.* A packet socket sees a copy; the original goes on to the kernel's stack, which
 //! would forward it a second time or answer it with a reset. A program at the interface's ingress,
-//! behind the copies, ends what is Flowkeep's. It is held by a descriptor, so that it is gone when
-//! this process is, however that ends.
+//! behind the copies, drops Flowkeep's frames. A descriptor holds the program, so that it is gone
+//! when this process is, however that ends.
 //!
 //! *Fanout.* Several ports with the same `fanout` number share what one interface receives, by flow
 //! or by queue.
@@ -80,7 +80,7 @@ pub enum Taking {
 /// How an interface is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketSettings {
-    /// Which frames are taken; default: what is not for this host itself.
+    /// Which frames are taken; default: those that are not for this host itself.
     pub taking: Taking,
     /// A number that ports share which share an interface's frames; default: none.
     pub fanout: Option<u16>,
@@ -119,24 +119,24 @@ struct Receiver {
     ring: Ring,
     /// The frame in front, if it is being cut, and its next segment.
     cutting: Option<(Cut, usize)>,
-    /// Keeps the kernel's stack from what is ours.
+    /// Keeps Flowkeep's frames from the kernel's stack.
     _ingress: Link,
-    /// Which the programs look at.
+    /// The maps that the programs look at.
     taken: Option<(Arc<Addresses>, Claims)>,
 }
 
-/// What became of the frame in front.
+/// The fate of the frame in front.
 enum Taken {
-    /// It, or a segment of it, is a packet now.
+    /// The frame, or a segment of it, is a packet now.
     Packet,
-    /// It can be none.
+    /// The frame can be no packet.
     Refused(&'static str),
     /// The buffer is as before; this is no packet either, and nothing is wrong.
     Long(usize),
 }
 
 impl PacketPort {
-    /// What can be looked at before anything is opened: rights, and the interface.
+    /// The checks before anything is opened: rights, and the interface.
     pub fn look(name: &str, half: Half) -> Result<Interface, InterfaceError> {
         let needed: &[Capability] = match half {
             Half::Transmit => &[Capability::NetRaw],
@@ -182,7 +182,7 @@ impl PacketPort {
     }
 }
 
-/// An error of the system, and what was tried.
+/// An error of the system, and the step that failed.
 fn failed(port: &str, what: &'static str) -> impl Fn(io::Error) -> InterfaceError {
     advised(port, what, "")
 }
@@ -275,7 +275,7 @@ impl Receiver {
     }
 }
 
-/// What it means if the kernel takes no claim.
+/// The error for a claim that the kernel does not take.
 pub(crate) fn claim_failed(source: io::Error) -> AttachError {
     AttachError(format!(
         "the addresses that functions answer for cannot be claimed: {source}; at most {CLAIMS_MAX} prefixes can be"
@@ -357,7 +357,7 @@ fn put_tag_back(packet: &mut Packet, (protocol, control): (u16, u16)) -> bool {
 }
 
 impl PacketPort {
-    /// Says once what was refused; it is counted every time.
+    /// Says once why a frame was refused; each refusal is counted.
     #[cold]
     fn refuse(&mut self, why: &Taken) {
         self.counters.refused_packets += 1;

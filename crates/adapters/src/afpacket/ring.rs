@@ -7,18 +7,18 @@
 //!   kernel's ──(a frame is copied in, status written last)──► ours ──(release)──► kernel's
 //! ```
 //!
-//! Each frame can be seen the moment it is there. The newer ring (`TPACKET_V3`) packs frames of any
+//! A port sees each frame the moment it is there. The newer ring (`TPACKET_V3`) packs frames of any
 //! length densely into blocks, but hands over a block only when it is full or a millisecond has
 //! passed, which every request and reply would wait for; see [decision
 //! 10](../../../../docs/decisions/0010-live-ports.md).
 //!
-//! A slot holds the longest frame that can come: 64 KiB where another stack of this machine, or one
-//! that merges segments, may hand over super-frames, else the interface's MTU. A longer frame is
-//! cut off by the kernel, and so refused.
+//! A slot holds the longest frame that can come: 64 KiB where another stack of this machine, or a
+//! stack that merges segments, may hand over super-frames, else the interface's MTU. A longer frame
+//! is cut off by the kernel, and so refused.
 //!
 //! Invariant: memory of a slot is read only between its status being seen ours and its release.
 //!
-//! Not here: what a frame means.
+//! Not here: a frame's meaning.
 
 use crate::interface::Interface;
 use crate::interface::offload::{FrameHeader, HEADER_LENGTH};
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The longest frame that a stack hands over: an IP packet of 65,535 bytes, an Ethernet header, two
 /// tags.
 const SUPER_FRAME: usize = 65_535 + 14 + 8;
-/// What stands before a frame in its slot, at most: status and lengths, address, header, alignment.
+/// Bytes before a frame in its slot, at most: status and lengths, address, header, alignment.
 const SLOT_HEADER: usize = 128;
 /// Memory for a ring of slots for super-frames.
 const BYTES_SUPER: usize = 64 << 20;
@@ -42,11 +42,11 @@ const BLOCK: usize = 1 << 20;
 
 /// A frame in its slot.
 pub(super) struct Received<'a> {
-    /// What of it is in the slot.
+    /// Its bytes in the slot.
     pub bytes: &'a [u8],
     /// How long it was.
     pub length: usize,
-    /// What is left to be done with it.
+    /// The work left to be done with it.
     pub header: FrameHeader,
     /// The VLAN tag that the driver took off: protocol, control information.
     pub tag: Option<(u16, u16)>,
@@ -101,7 +101,7 @@ impl Ring {
             libc::tpacket_versions::TPACKET_V2 as libc::c_int,
         )?;
         set(libc::PACKET_VNET_HDR, 1)?;
-        // What this host, or this port, sends is not received.
+        // Frames that this host, or this port, sends are not received.
         set(libc::PACKET_IGNORE_OUTGOING, 1)?;
         set_option(&fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let shared = Shared::map(&fd, blocks * BLOCK, 0)?;
@@ -141,7 +141,7 @@ impl Ring {
     /// The next frame, if one is there. It stays until [`Ring::release`].
     #[inline]
     pub fn front(&self) -> Option<Received<'_>> {
-        // Acquire: what the kernel wrote before the status is seen behind it.
+        // Acquire: the kernel's writes before the status are seen behind it.
         let status = self.status().load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
@@ -178,7 +178,7 @@ impl Ring {
 }
 
 /// Reads a slot: `struct tpacket2_hdr`, address, frame header, frame. Offsets come from the kernel;
-/// one that leads out of the slot gives an empty frame that had a length, and so is refused.
+/// an offset out of the slot gives an empty frame that had a length, and so is refused.
 #[inline]
 fn read(slot: &[u8], status: u32) -> Received<'_> {
     let word = |at: usize| u32::from_ne_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);

@@ -1,8 +1,8 @@
 //! Sending bursts by a packet socket.
 //!
-//! One `sendmmsg` for a burst; the kernel copies each frame out of its packet buffer. It stops at
-//! the first frame it cannot take: that one is counted as unsent, and the call goes on behind it,
-//! unless the queue is full, when all the rest is.
+//! One `sendmmsg` for a burst; the kernel copies each frame out of its packet buffer. The kernel
+//! stops at the first frame it cannot take: that frame is counted as unsent, and the next call
+//! begins behind it, unless the queue is full: then all the rest is unsent.
 //!
 //! Invariant: every packet of a burst is counted, as sent or as unsent.
 

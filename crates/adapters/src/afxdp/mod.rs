@@ -11,23 +11,23 @@
 //! ```
 //!
 //! The program sits in the driver (`mode=native`), or before the kernel's stack on whatever driver
-//! (`mode=generic`), and runs before anything else sees the frame: the kernel's stack has only what
-//! the program passes on.
+//! (`mode=generic`), and runs before anything else sees the frame: the kernel's stack has only the
+//! frames that the program passes on.
 //!
-//! *Opening* looks at everything that can be looked at first: rights, the interface, its MTU, what
-//! its driver does with frames on its own, how much memory may be locked. The program is put on the
-//! interface then, and from that moment frames that are Flowkeep's are dropped until there are
-//! sockets. Sockets are made when the pool is there ([`Port::attach`]).
+//! *Opening* first looks at rights, the interface, its MTU, its driver's offloads, and how much
+//! memory may be locked. The program is put on the interface then, and from that moment frames that
+//! are Flowkeep's are dropped until there are sockets. Sockets are made when the pool is there
+//! ([`Port::attach`]).
 //!
 //! *Frames that are not as on a wire.* Behind XDP nothing says that a checksum is partial. On
 //! interfaces whose frames come straight from another stack of this machine (veth) each packet's
-//! checksum is looked at: one that holds just the pseudo-header's sum and is wrong is completed
+//! checksum is looked at: a wrong checksum that is just the pseudo-header's sum is completed
 //! ([`crate::interface::offload`]). Super-frames do not fit into a chunk: with a native program
 //! veth's other end does not make them; with a generic one they must be turned off at the other
 //! end, since this process cannot see it; they are counted as lost.
 //!
-//! Invariants: frames of the queues = packets received + refused; what the kernel lost is counted
-//! apart; a packet that goes out is sent or counted as unsent.
+//! Invariants: frames of the queues = packets received + refused; frames that the kernel lost are
+//! counted apart; a packet that goes out is sent or counted as unsent.
 //!
 //! Not here: packet sockets ([`crate::afpacket`]), which work with every driver and any length of
 //! frame.
@@ -75,7 +75,7 @@ pub enum Copying {
 /// How an interface is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpSettings {
-    /// Which frames are taken; default: what is not for this host itself.
+    /// Which frames are taken; default: those that are not for this host itself.
     pub taking: Taking,
     /// Where the program runs; default: in the driver.
     pub mode: Mode,
@@ -108,8 +108,8 @@ pub struct XdpPort {
 const SHARE: usize = 4;
 
 impl XdpPort {
-    /// What can be looked at before anything is opened: rights, the interface, and which of its
-    /// queues the port has.
+    /// The checks before anything is opened: rights, the interface, and which of its queues the
+    /// port has.
     pub fn look(name: &str, settings: &XdpSettings) -> Result<(Interface, Vec<u32>), InterfaceError> {
         let needed = [Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
         Rights::of_this_thread().need(&format!("afxdp:{name}"), &needed)?;
@@ -176,7 +176,7 @@ impl XdpPort {
     }
 }
 
-/// What must be so before frames can flow, and the command that makes it so.
+/// The conditions before frames can flow; an error names the command that meets one.
 fn check(interface: &Interface, settings: &XdpSettings) -> Result<(), InterfaceError> {
     let name = interface.name.clone();
     let room = FRAME as u32 - LINK_HEADER_MAX;
@@ -264,7 +264,7 @@ impl XdpPort {
         )
     }
 
-    /// What a socket's failure means.
+    /// The meaning of a socket's failure.
     fn explained(&self, SocketError { what, source }: SocketError, queue: u32) -> AttachError {
         let driver = self.interface.driver.as_deref().unwrap_or("its");
         let advice = match (source.raw_os_error(), self.settings.copying) {

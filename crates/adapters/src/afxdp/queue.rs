@@ -29,7 +29,7 @@ struct Queue<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     length: u32,
-    // Last: what the pointers lead into.
+    // Last: the memory that the pointers lead into.
     _shared: Shared,
 }
 
@@ -144,7 +144,7 @@ impl<T: Plain> Outgoing<T> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Has the kernel see what was put in.
+    /// Has the kernel see the entries that were put in.
     #[inline]
     pub fn publish(&self) {
         self.queue.producer().store(self.next, Ordering::Release);

@@ -29,7 +29,7 @@ pub struct Redirect {
     sockets: Map<4, 4>,
     taken: Mutex<BTreeSet<u32>>,
     _link: Link,
-    /// Which the program looks at.
+    /// The maps that the program looks at.
     looked_at: Option<(Arc<Addresses>, Claims)>,
 }
 
@@ -68,7 +68,7 @@ impl Redirects {
         Ok(new)
     }
 
-    /// An error for the first interface of which some queue has no socket: what comes in there
+    /// An error for the first interface of which some queue has no socket: frames of that queue
     /// would be lost.
     pub fn complete(&self) -> Result<(), InterfaceError> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ impl Redirect {
     }
 }
 
-/// What to do when the program cannot be put on an interface.
+/// The remedy when the program cannot be put on an interface.
 fn advice(interface: &Interface, mode: Mode, error: &io::Error) -> String {
     let name = &interface.name;
     match (error.raw_os_error(), mode) {

@@ -70,7 +70,7 @@ pub(super) struct XdpSocket {
     // Behind the queues: their mappings go first.
     fd: OwnedFd,
     memory: PoolMemory,
-    /// Buffers that are kept ready for what will be received.
+    /// Buffers that are kept ready for reception.
     reserved: usize,
     /// The most of them.
     reserved_max: usize,
@@ -87,7 +87,7 @@ pub(super) struct XdpSocket {
 // are one worker's.
 unsafe impl Send for XdpSocket {}
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Clone, Copy)]
 pub(super) struct Use {
     pub interface: u32,
@@ -118,7 +118,7 @@ impl XdpSocket {
             tx_metadata_len: 0,
         };
         // From here on the kernel may write into buffers that are put into the fill queue, and
-        // reads those that are put into the transmit queue. Both stop being boxes first.
+        // reads buffers that are put into the transmit queue. Both stop being boxes first.
         set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &register)
             .map_err(step("the buffers' memory cannot be shared with the kernel"))?;
         let entries = ENTRIES as libc::c_int;
@@ -211,7 +211,7 @@ impl XdpSocket {
         self.zero_copy
     }
 
-    /// Buffers that are kept ready for what will be received.
+    /// Buffers that are kept ready for reception.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
@@ -351,7 +351,7 @@ impl XdpSocket {
             }
             counters.sent_packets += 1;
             counters.sent_bytes += length as u64;
-            // It is the kernel's from here on, by its distance.
+            // The packet is the kernel's from here on, by its distance.
             let _ = packet.into_raw();
             if let Some(transmit) = &mut self.transmit {
                 transmit.push(libc::xdp_desc {
@@ -414,8 +414,8 @@ impl XdpSocket {
         });
     }
 
-    /// Has the kernel send what is queued, if it does not do so by itself; an error if it cannot,
-    /// and will not soon.
+    /// Has the kernel send the queued frames, if it does not do so by itself; an error if it
+    /// cannot, and will not soon.
     pub fn kick(&mut self) -> io::Result<()> {
         let Some(transmit) = &mut self.transmit else {
             return Ok(());
@@ -448,12 +448,12 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// What the kernel has counted since the socket was made.
+    /// The kernel's counts since the socket was made.
     pub fn counted(&self) -> KernelCounts {
         let statistics = option::<libc::xdp_statistics>(&self.fd, libc::SOL_XDP, libc::XDP_STATISTICS);
         statistics.map_or(KernelCounts::default(), |counted| KernelCounts {
             lost: counted.rx_dropped + counted.rx_ring_full,
-            // What was dropped, but not for want of a buffer.
+            // Frames dropped, but not for want of a buffer.
             too_long: counted
                 .rx_dropped
                 .saturating_sub(counted.rx_fill_ring_empty_descs),
@@ -462,7 +462,7 @@ impl XdpSocket {
     }
 }
 
-/// What the kernel counts of a socket's frames.
+/// The kernel's counts of a socket's frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KernelCounts {
     /// Received, and lost for want of a buffer or of room in the queue, or because they were too

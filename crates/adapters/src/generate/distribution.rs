@@ -262,7 +262,7 @@ impl Alias {
                 large.push(more)
             }
         }
-        // What is left is 1 but for rounding, and always stands for itself.
+        // Each remaining share is 1 but for rounding, and always stands for itself.
         for index in small.into_iter().chain(large) {
             entries[index] = (u32::MAX, index as u32);
         }

@@ -13,11 +13,11 @@
 //! ```
 //!
 //! The client's first sequence number is random, the server's is made from it as the `reflect` port
-//! does ([`first_sequence`]); so the client acknowledges what that port sends, and no one else
+//! does ([`first_sequence`]); so the client acknowledges the bytes that the port sends, and neither
 //! needs to know of the other.
 //!
 //! Invariants: times never go back; the same profile gives the same packets; a client acknowledges
-//! only what has been sent to it by then.
+//! only bytes that have been sent to it by then.
 //!
 //! Not here: bytes ([`super::packets`]), clocks and buffers ([`super::Generator`]).
 
@@ -85,7 +85,7 @@ struct Flow {
     bytes: bool,
     /// Packets that the end takes: FIN, and ACK if there is one left for it.
     closing: u8,
-    /// It began with the run.
+    /// The flow began with the run.
     first: bool,
 }
 
@@ -421,7 +421,7 @@ impl Flow {
     }
 
     /// How long an IP packet may be so that exactly the flow's bytes are sent in the end: no longer
-    /// than what is left, and leaving none or room for another packet's header.
+    /// than the bytes left, and leaving none or room for another packet's header.
     fn share_of_left(&self, drawn: u64, header: u64) -> u64 {
         let behind = self.left.saturating_sub(drawn);
         if behind == 0 {

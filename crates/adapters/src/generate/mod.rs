@@ -15,9 +15,9 @@
 //!                                                          0.187 s  B  ACK, 6 bytes …
 //! ```
 //!
-//! What is transmitted to the port is counted and vanishes: it is also the sink at the end of a
+//! Packets transmitted to the port are counted and vanish: it is also the sink at the end of a
 //! bench. Servers' answers come from the generator itself (`replies`), where the chain translates
-//! nothing, or from the `reflect` port, which answers what really arrives.
+//! nothing, or from the `reflect` port, which answers the packets that really arrive.
 //!
 //! Invariants (`tests::conversations`): packets depend on the profile alone, not on bursts or
 //! clocks (`the_same_seed_gives_the_same_packets`); they parse and their checksums hold

@@ -4,16 +4,16 @@
 //! port gives it out when the worker's clock has come to that time ([`Pace::Clock`]) or as soon as
 //! it is asked for ([`Pace::Reader`]), until so many packets are made or the virtual time is over.
 //! With `emit` it gives out one end's packets only, and the other end's are made all the same: so
-//! two ports, one for each end, are together what one for both would be.
+//! two ports, one for each end, together give the packets of one for both.
 //!
 //! ```text
 //!   source: 0.031 s A, 0.087 s B, …      Clock: at start + 0.031 s, start + 0.087 s      Reader: now, now
 //! ```
 //!
-//! Invariants: what a source makes depends on neither bursts nor clocks; a buffer that is not given
+//! Invariants: a source's packets depend on neither bursts nor clocks; a buffer that is not given
 //! out goes back to its pool (`tests::conversations::the_same_seed_gives_the_same_packets`).
 //!
-//! Not here: what the packets are ([`super::Conversations`], [`super::applications`]).
+//! Not here: the packets themselves ([`super::Conversations`], [`super::applications`]).
 
 use super::{Emit, Pace, Profile};
 use runtime::env::{BURST, Burst, Port, PortCounters};
@@ -29,10 +29,10 @@ pub trait Source {
     fn take(&mut self, emit: Emit, packet: &mut Packet) -> Made;
 }
 
-/// What became of a packet that was due.
+/// The fate of a packet that was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// It is in the buffer.
+    /// The packet is in the buffer.
     Packet,
     /// The other end's port gives it out.
     OtherEnds,
@@ -51,7 +51,7 @@ impl Emit {
     }
 }
 
-/// A port that receives what a source makes. What is transmitted to it is counted and vanishes.
+/// A port that receives what a source makes. Packets transmitted to it are counted and vanish.
 pub struct Paced<S> {
     pub(super) source: S,
     pace: Pace,

@@ -22,8 +22,8 @@
 //! ```
 //!
 //! Sizes are of Ethernet frames with their check sequence of 4 bytes (RFC 2544, RFC 6985), which is
-//! not in the buffer: a "64-byte packet" fills 60 bytes there, and is what makes 14.88 million a
-//! second on 10 Gb/s.
+//! not in the buffer: a "64-byte packet" fills 60 bytes there, and 10 Gb/s carries 14.88 million of
+//! them a second.
 //!
 //! Not here: how the settings are obeyed (`flows`).
 
@@ -193,15 +193,15 @@ pub enum Life {
     Bytes(Distribution),
 }
 
-/// What is wrong with a profile, where, and what to write instead.
+/// The problem of a profile, its place, and the text to write instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {problem}; {remedy}")]
 pub struct ProfileError {
     /// Path to the setting.
     pub at: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub remedy: String,
 }
 

@@ -30,7 +30,7 @@ struct Made {
     frame: Vec<u8>,
 }
 
-/// What the tests look at in a packet.
+/// The fields of a packet that the tests look at.
 struct Seen {
     at: u64,
     side: Side,

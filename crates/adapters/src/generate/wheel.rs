@@ -2,8 +2,8 @@
 //!
 //! Time is cut into ticks of a power of two nanoseconds, so wide that some 16 flows fall into each;
 //! a flow waits in its tick's bucket. When the clock enters a tick, the bucket's flows move to a
-//! small heap that gives them out in order of time. Buckets are reused lap after lap; what belongs
-//! to a later lap stays where it is.
+//! small heap that gives them out in order of time. Buckets are reused lap after lap; flows of a
+//! later lap stay where they are.
 //!
 //! ```text
 //!   ticks of 4 ns, 4 buckets        bucket 0: A due 1 (tick 0), B due 18 (tick 4, the next lap)
@@ -12,8 +12,7 @@
 //!
 //! Equal times go by flow number, so the order depends on nothing but the times.
 //!
-//! Invariant: what is taken never lies before what was taken earlier
-//! (`tests::hostile::the_wheel_sorts`).
+//! Invariant: no time taken lies before one taken earlier (`tests::hostile::the_wheel_sorts`).
 //!
 //! Source: R. Brown, "Calendar queues", CACM 31(10), 1988. Not here: resizing; the load is known
 //! from the start.

@@ -3,9 +3,9 @@
 //! Theory of operation. At start-up all addresses of this network namespace go into the map,
 //! broadcast addresses too. A thread then waits on a netlink socket for the kernel to say that an
 //! address has come or gone, and reads all of them again: that is rare, and reading all cannot miss
-//! one. If it fails, the map stays as it was and that is reported once. The thread begins when it is
-//! told to ([`Addresses::follow`]): it has the rights of the thread that begins it, and a process
-//! gives some up once its ports are open. What came meanwhile waits on the socket.
+//! one. If the reading fails, the map stays as it was and the failure is reported once.
+//! [`Addresses::follow`] starts the thread: it has the rights of the thread that starts it, and a
+//! process gives some up once its ports are open. Messages that came meanwhile wait on the socket.
 //!
 //! ```text
 //!   ip address add … ─► netlink ─► this thread ─► map ─► filter: "that one is the kernel's"
@@ -43,7 +43,7 @@ pub struct Addresses {
 
 #[derive(Debug)]
 enum Following {
-    /// What the thread is to have.
+    /// The thread's socket, addresses and reports, before it starts.
     Waits(OwnedFd, BTreeSet<Key>, Reports),
     Runs(JoinHandle<()>),
     Over,
@@ -140,8 +140,8 @@ fn wait(events: &OwnedFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, LOOK_MS) > 0 }
 }
 
-/// Reads what the kernel has said. What exactly is of no interest, nor whether it had more to say
-/// than it could keep: all addresses are read again in any case.
+/// Reads the kernel's messages. Their content is of no interest, nor whether some were lost: all
+/// addresses are read again in any case.
 fn drain(events: &OwnedFd) {
     let mut bytes = [0_u8; 4096];
     // SAFETY: the kernel writes at most the buffer's length; the socket does not block.

@@ -16,7 +16,7 @@
 //! assert_eq!(program.finish().len(), 4);
 //! ```
 //!
-//! Source: RFC 9669. Not here: what a program means ([`super::filter`]), and how it gets into the
+//! Source: RFC 9669. Not here: a program's meaning ([`super::filter`]), and how it gets into the
 //! kernel ([`super::bpf`]).
 
 /// A register. R1 to R5 are arguments and are lost in a call, R6 to R9 stay, R10 is the end of the

@@ -4,14 +4,14 @@
 //! last reference away and with it the map, the program, and the program's place on an interface.
 //! So nothing needs to be cleaned up, and nothing can be left behind by a process that was killed.
 //!
-//! Not here: what the programs do ([`super::filter`]).
+//! Not here: the programs' work ([`super::filter`]).
 
 use super::assembler::Instruction;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ProgramKind {
@@ -34,7 +34,7 @@ pub enum Attachment {
     XdpGeneric,
 }
 
-/// What kind of map.
+/// The kind of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MapKind {
@@ -55,7 +55,7 @@ const PROGRAM_LOAD: libc::c_long = 5;
 const PROGRAM_TEST: libc::c_long = 10;
 const LINK_CREATE: libc::c_long = 28;
 
-/// The beginning of `union bpf_attr`, for each command; what lies behind it is zero.
+/// The beginning of `union bpf_attr`, for each command; bytes behind it are zero.
 trait Attributes {}
 
 #[repr(C)]
@@ -211,7 +211,7 @@ impl<const K: usize, const V: usize> Map<K, V> {
         unsafe { bpf(MAP_UPDATE, &mut attributes) }.map(drop)
     }
 
-    /// Takes an entry out; one that is not there is no error.
+    /// Takes an entry out; a missing entry is no error.
     pub fn remove(&self, key: &[u8; K]) -> io::Result<()> {
         let mut attributes = MapElement {
             map: self.0.as_raw_fd() as u32,
@@ -311,7 +311,7 @@ impl Program {
         unsafe { bpf(PROGRAM_TEST, &mut attributes) }.map(drop)
     }
 
-    /// What the program answers about a frame.
+    /// The program's answer to a frame.
     #[cfg(test)]
     pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attributes = ProgramTest {

@@ -7,8 +7,8 @@
 //! connected to. A neighbour there that sends to one asks for its link address, and the gateway's
 //! kernel does not know it. So these addresses are *claimed*: the filter leaves requests for them
 //! to Flowkeep ([`Claims`]), and the port that receives such a request answers it with its
-//! interface's own link address, at once ([`Responder`]). When it starts it says unasked where the
-//! addresses are, so that neighbours that knew them at another gateway send here.
+//! interface's own link address, at once ([`Responder`]). When the port starts it announces where
+//! the addresses are, so that neighbours that knew them at another gateway send here.
 //!
 //! ```text
 //!   who-has 203.0.113.5 tell 203.0.113.254 ─► filter: claimed ─► port ─► 203.0.113.5 is-at (this interface)
@@ -16,12 +16,12 @@
 //! ```
 //!
 //! Requests that were answered are neither received nor sent packets; they are counted apart
-//! ([`PortCounters::answered_packets`](runtime::PortCounters)). What looks like a request and is
-//! none (RFC 826, RFC 4861 7.1.1) goes on as any frame does, and is dropped and counted where it
-//! makes no sense.
+//! ([`PortCounters::answered_packets`](runtime::PortCounters)). A frame that looks like a request
+//! and is none (RFC 826, RFC 4861 7.1.1) goes on as any frame does, and is dropped and counted
+//! where it makes no sense.
 //!
 //! Invariants: only requests for claimed addresses are answered, one answer each, never to a group
-//! address; what is said unasked is at most [`ANNOUNCED_MAX`] frames.
+//! address; announcements are at most [`ANNOUNCED_MAX`] frames.
 //!
 //! Not here: which addresses those are (functions say so), this host's own ([`super::addresses`]).
 //!
@@ -47,7 +47,7 @@ pub const ANNOUNCED_MAX: u32 = 256;
 #[derive(Debug)]
 pub struct Claims {
     map: Map<20, 1>,
-    /// Keeps the device receiving what is sent to the groups of claimed IPv6 addresses.
+    /// Keeps the device receiving frames to the groups of claimed IPv6 addresses.
     groups: Mutex<Option<OwnedFd>>,
 }
 
@@ -127,7 +127,7 @@ fn receive_all_groups(interface: &Interface) -> io::Result<OwnedFd> {
 pub struct Responder {
     link: [u8; 6],
     claimed: Vec<Prefix>,
-    /// Which prefix, and which address of it, is told of next; how many still are.
+    /// The prefix, and the address of it, to announce next; how many are left to announce.
     next: (usize, u32),
     untold: u32,
 }
@@ -174,7 +174,7 @@ impl Responder {
         self.claimed.extend(new);
     }
 
-    /// What is answered for and would not be any more.
+    /// Claimed prefixes that are not among `prefixes`.
     pub fn beyond<'a>(&'a self, prefixes: &'a [Prefix]) -> impl Iterator<Item = &'a Prefix> {
         self.claimed.iter().filter(|prefix| !prefixes.contains(prefix))
     }
@@ -185,8 +185,8 @@ impl Responder {
         self.claimed.is_empty()
     }
 
-    /// Takes the requests out of what was received from place `from` on, and leaves their answers
-    /// in `answers`, which are to be sent. They are not counted as received any more.
+    /// Takes the requests out of `burst` from place `from` on, and leaves their answers in
+    /// `answers`, which are to be sent. Requests are not counted as received any more.
     pub fn pick(&self, burst: &mut Burst, from: usize, answers: &mut Burst, counters: &mut PortCounters) {
         let mut at = from;
         while at < burst.len() {
@@ -306,7 +306,7 @@ impl Responder {
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Fills `burst` with what is to be said unasked, as far as it has not been said yet.
+    /// Fills `burst` with announcements, as far as they have not been made yet.
     pub fn announce(&mut self, pool: &mut Pool, burst: &mut Burst) {
         while self.untold > 0 && !burst.is_full() {
             let Some(address) = self.next_untold() else { return };
@@ -318,7 +318,7 @@ impl Responder {
         }
     }
 
-    /// Whether there is something to be said unasked.
+    /// Whether announcements are left to make.
     #[inline]
     pub fn has_news(&self) -> bool {
         self.untold > 0 && self.next.0 < self.claimed.len()
@@ -378,7 +378,7 @@ fn behind_tags(frame: &[u8]) -> Option<(usize, [u8; 2])> {
     Some((at + 2, [ether_type[0], ether_type[1]]))
 }
 
-/// What the pseudo-header adds to the sum of an ICMPv6 message (RFC 8200 8.1).
+/// The pseudo-header's part of the sum of an ICMPv6 message (RFC 8200 8.1).
 fn pseudo_sum(source: [u8; 16], to: [u8; 16], length: usize) -> u32 {
     sum(&to, sum(&source, length as u32 + u32::from(NEXT_ICMPV6)))
 }

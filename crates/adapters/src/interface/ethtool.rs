@@ -1,14 +1,13 @@
-//! What an interface's driver says of itself: its name, its queues, and which work it takes off the
+//! A driver's facts about its interface: its name, its queues, and which work it takes off the
 //! kernel's hands.
 //!
 //! By `ioctl(SIOCETHTOOL)`, which works from any network namespace (`/sys` shows the namespace it
-//! was mounted in) and needs no right for what is only read. A question that a driver does not
-//! answer is answered "no".
+//! was mounted in) and needs no right for reading. An unanswered question counts as "no".
 
 use super::system::{ask, request_for};
 use std::os::fd::OwnedFd;
 
-/// What a driver does on its own that changes frames before, or after, a port has them.
+/// A driver's offloads: they change frames before, or after, a port has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
     /// Received segments are put together by the kernel (GRO).
@@ -17,9 +16,9 @@ pub struct Offloads {
     pub receive_merge_device: bool,
     /// VLAN tags are taken off received frames.
     pub receive_vlan: bool,
-    /// The device cuts what is sent into segments (TSO).
+    /// The device cuts sent frames into segments (TSO).
     pub send_segmentation: bool,
-    /// The device or its driver computes the checksums of what is sent.
+    /// The device or its driver computes the checksums of sent frames.
     pub send_checksum: bool,
 }
 
@@ -82,7 +81,7 @@ fn value(fd: &OwnedFd, interface: &str, command: u32) -> u32 {
     }
 }
 
-/// What the driver does on its own.
+/// The driver's offloads.
 pub(super) fn offloads(fd: &OwnedFd, interface: &str) -> Offloads {
     let flags = value(fd, interface, GET_FLAGS);
     Offloads {

@@ -4,7 +4,7 @@
 //! # Theory of operation
 //!
 //! The kernel keeps the control plane it is good at: it answers ARP and neighbour discovery, and
-//! what is sent to its own addresses is its own. Everything else that is IP is Flowkeep's, and the
+//! packets to its own addresses are its own. Everything else that is IP is Flowkeep's, and the
 //! kernel must not see it: it would forward it a second time, or answer a translated connection
 //! with a reset.
 //!
@@ -31,7 +31,7 @@
 //! however short. Checked in the tests against a second opinion in Rust, by running the real
 //! program in the kernel.
 //!
-//! A frame that ends inside a header is the kernel's: it drops it.
+//! A frame that ends inside a header is the kernel's: the kernel drops it.
 //!
 //! Not here: which addresses are this host's ([`super::addresses`]), which are claimed
 //! ([`super::claims`]).
@@ -59,7 +59,7 @@ pub enum Place {
 pub enum Take {
     /// All of them: a bridge.
     Everything,
-    /// What is not the kernel's by the rules above.
+    /// Frames that are not the kernel's by the rules above.
     Routed {
         /// Descriptor of the map of this host's addresses.
         addresses: i32,
@@ -203,7 +203,7 @@ impl Text {
         self.assembler.go(ours);
     }
 
-    /// R0 is not null if the map has what is at this place of the stack.
+    /// R0 is not null if the map has the key at this place of the stack.
     fn find(&mut self, map: i32, key: i16) {
         let a = &mut self.assembler;
         a.load_map(R1, map);

@@ -1,5 +1,5 @@
-//! A network interface as live ports see it: what it is, what its driver does, and what must be so
-//! before packets flow.
+//! A network interface as live ports see it: its properties, its driver's offloads, and the
+//! conditions that it must meet before packets flow.
 //!
 //! # Theory of operation
 //!
@@ -12,11 +12,11 @@
 //!   offload.rs    is it whole?       partial checksums are completed, super-frames cut
 //! ```
 //!
-//! A port looks at all of it before it opens anything ([`Interface::find`], [`rights`]), so that
-//! what is missing is one error that names it and the command that mends it, not a dozen system
+//! A port checks all of it before it opens anything ([`Interface::find`], [`rights`]), so that a
+//! missing condition is one error that names it and the command that mends it, not a dozen system
 //! calls that fail one after the other.
 //!
-//! Everything is asked by `ioctl` on a socket of the calling thread's network namespace.
+//! All questions are `ioctl`s on a socket of the calling thread's network namespace.
 //!
 //! Not here: the ports ([`crate::afpacket`], [`crate::afxdp`]).
 
@@ -45,7 +45,7 @@ pub enum InterfaceError {
     Missing {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The interfaces that there are.
         existing: Vec<String>,
     },
     /// The interface is down.
@@ -70,9 +70,9 @@ pub enum InterfaceError {
     Unreadable {
         /// The interface.
         name: String,
-        /// What was asked.
+        /// The property.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Capabilities are missing.
@@ -104,7 +104,7 @@ pub enum InterfaceError {
         mtu: u32,
         /// The longest that fits.
         room: u32,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// The driver changes frames in a way that the port cannot undo.
@@ -112,7 +112,7 @@ pub enum InterfaceError {
     Offload {
         /// The interface.
         name: String,
-        /// What it does.
+        /// The driver's offload.
         what: &'static str,
         /// The command.
         command: String,
@@ -157,11 +157,11 @@ pub enum InterfaceError {
     System {
         /// The port.
         port: String,
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
-        /// What to do; empty if that is not known.
+        /// The remedy; empty if none is known.
         advice: String,
     },
 }
@@ -180,7 +180,7 @@ fn remedy(advice: &str) -> String {
     }
 }
 
-/// What is known of an interface.
+/// The properties of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
@@ -195,7 +195,7 @@ pub struct Interface {
     pub driver: Option<String>,
     /// How many queues it receives with.
     pub receive_queues: u32,
-    /// What its driver does on its own.
+    /// Its driver's offloads.
     pub offloads: Offloads,
 }
 
@@ -266,8 +266,8 @@ impl Interface {
         (self.mtu + LINK_HEADER_MAX) as usize
     }
 
-    /// Whether what comes in may come straight from another network stack of this machine, with
-    /// checksums not computed yet and segments not cut.
+    /// Whether frames may come straight from another network stack of this machine, with checksums
+    /// not computed yet and segments not cut.
     pub fn is_virtual(&self) -> bool {
         let known = [
             "veth",

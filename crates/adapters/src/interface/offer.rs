@@ -5,9 +5,9 @@
 //!
 //! A program in the kernel puts the next of the prepared frames into a page and redirects it to the
 //! interface (`BPF_PROG_TEST_RUN` with live frames). There is no socket, no buffer of the network
-//! stack and no copy between: what arrives at the other end of a veth pair is what a driver hands
-//! over, a page with a frame in it, and the receiver there decides what becomes of it. That costs
-//! the same for every receiver, and little.
+//! stack and no copy between: the other end of a veth pair gets, as from a driver, a page with a
+//! frame in it, and the receiver there decides what becomes of it. That costs the same for every
+//! receiver, and little.
 //!
 //! ```text
 //!   frames: array, 64 bytes each   place: the next one's number
@@ -23,7 +23,7 @@
 //!
 //! Invariant: frames leave in their order, the first behind the last.
 //!
-//! Not here: how fast (the caller of [`Offer::send`] keeps the pace), what is in the frames.
+//! Not here: the pace (the caller of [`Offer::send`] keeps it), the frames' contents.
 
 use super::assembler::{
     Assembler, Condition::Below, Condition::Equal, Condition::NotEqual, Instruction, Register, Width,

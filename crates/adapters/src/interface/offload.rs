@@ -1,5 +1,5 @@
-//! What a kernel left undone on a frame: checksums to be completed, super-frames to be cut into
-//! segments.
+//! Work that a kernel left undone on a frame: checksums to be completed, super-frames to be cut
+//! into segments.
 //!
 //! # Theory of operation
 //!
@@ -59,7 +59,7 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// What stands before a frame: `struct virtio_net_hdr`, in this machine's byte order.
+/// The header before a frame: `struct virtio_net_hdr`, in this machine's byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameHeader {
     flags: u8,
@@ -69,7 +69,7 @@ pub struct FrameHeader {
     checksum_offset: u16,
 }
 
-/// What is to be done with a frame.
+/// The work to be done with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Nothing: it is as on a wire.
@@ -81,7 +81,7 @@ pub enum Work {
         /// Where the field is, behind that.
         offset: usize,
     },
-    /// It is to be cut.
+    /// The frame is to be cut.
     Cut(Cut),
 }
 
@@ -110,7 +110,7 @@ impl FrameHeader {
         }
     }
 
-    /// What is to be done with the frame behind it.
+    /// The work to be done with the frame behind it.
     #[inline]
     pub fn work(&self, frame: &[u8]) -> Result<Work, Refusal> {
         if self.kind == NONE {
@@ -153,8 +153,8 @@ pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
 }
 
 /// Completes the checksum of a frame that may have come straight from another stack of this
-/// machine, where nothing says whether it is partial: one that holds just the pseudo-header's sum,
-/// and is not right, is. Of SCTP, a checksum of zero is.
+/// machine, where nothing says whether it is partial: a wrong checksum that is just the
+/// pseudo-header's sum is. Of SCTP, a checksum of zero is.
 ///
 /// A damaged packet could look the same, once in 65,536; so this is for interfaces only whose
 /// frames have been on no wire.

@@ -1,9 +1,9 @@
-//! What this process may do: capabilities, and how much memory it may keep from being swapped.
+//! The rights of this process: capabilities, and how much memory it may keep from being swapped.
 //!
 //! A missing capability shows up as "operation not permitted" at one of a dozen system calls. So
-//! they are looked at first, and the error names what is missing and the command that gives it. In
-//! a user namespace of its own a process may have all of them, and none counts in the network of
-//! the users outside, nor for loading filters: that is an error of its own.
+//! they are looked at first, and the error names the missing capability and the command that gives
+//! it. In a user namespace of its own a process may have all of them, and none counts in the
+//! network of the users outside, nor for loading filters: that is an error of its own.
 
 use super::{InterfaceError, system};
 use std::fs;
@@ -18,7 +18,7 @@ pub enum Capability {
     NetRaw = 13,
     /// Keeping memory resident beyond the limit.
     IpcLock = 14,
-    /// What older kernels want for `bpf`, and what includes it.
+    /// Older kernels want it for `bpf`; it includes `Bpf`.
     SysAdmin = 21,
     /// Loading programs for the kernel's filters.
     Bpf = 39,
@@ -41,7 +41,7 @@ impl Capability {
 pub struct Rights(u64);
 
 impl Rights {
-    /// Those of the calling thread.
+    /// The rights of the calling thread.
     pub fn of_this_thread() -> Self {
         Self::parse(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
     }

@@ -1,7 +1,7 @@
 //! System calls with types: sockets and their options, `ioctl` on interfaces, shared mappings.
 //!
-//! Each wrapper says in its proof why the kernel reads and writes only what it is handed. What they
-//! answer is the system's own error; what that means is for the caller to say.
+//! Each wrapper says in its proof why the kernel reads and writes only what it is handed. Each
+//! answers the system's own error; the caller says what that means.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};

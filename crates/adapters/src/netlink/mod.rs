@@ -1,4 +1,4 @@
-//! What the kernel knows of the network: links, their addresses, routes and neighbours, and each
+//! The kernel's knowledge of the network: links, their addresses, routes and neighbours, and each
 //! change of them.
 //!
 //! # Theory of operation
@@ -21,19 +21,17 @@
 //! to it.
 //!
 //! *Families.* [`Addr`] keeps an IPv4 address as the IPv6 address that maps it (RFC 4291 2.5.5.2),
-//! and the kernel keeps whatever IPv6 address a host solicits from, or a router advertises. So what
-//! it says of an IPv6 address that maps IPv4 is not taken: no neighbour, no route, no gateway and
-//! no own address. Nor is what it says of neighbours of other families (a bridge's, a tunnel's). An
-//! `Addr` in here thus says its family, and what is heard by IPv6 changes nothing of IPv4. A
-//! permanent neighbour changes by the administrator's word only: the kernel sees to it within a
-//! family.
+//! and the kernel keeps whatever IPv6 address a host solicits from, or a router advertises. So an
+//! IPv6 address that maps IPv4 is not taken from it: as no neighbour, no route, no gateway and no
+//! own address. Neighbours of other families (a bridge's, a tunnel's) are not taken either. An
+//! `Addr` in here thus says its family, and messages of IPv6 change nothing of IPv4. A permanent
+//! neighbour changes by the administrator's word only: the kernel sees to it within a family.
 //!
-//! Invariants: [`Watcher::network`] is what the kernel said last; a wait ends in the time given,
+//! Invariants: [`Watcher::network`] is the kernel's last word; a wait ends in the time given,
 //! whatever the kernel says.
 //!
-//! Not here: what is made of it (`functions::forward`, joined in the tool), `ip rule`, nexthop
-//! objects by themselves (the kernel spells them out in the routes that use them), multicast
-//! routes.
+//! Not here: its use (`functions::forward`, joined in the tool), `ip rule`, nexthop objects by
+//! themselves (the kernel spells them out in the routes that use them), multicast routes.
 
 mod socket;
 
@@ -71,14 +69,14 @@ pub struct Link {
     pub vlan: Option<(u32, u16)>,
 }
 
-/// What a route says.
+/// The kind of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteKind {
     /// Packets go on.
     Unicast,
-    /// They are for this host.
+    /// Packets are for this host.
     Local,
-    /// For all hosts of a link.
+    /// Packets are for all hosts of a link.
     Broadcast,
     /// Refused with an error: no such host.
     Unreachable,
@@ -104,7 +102,7 @@ pub struct RouteWay {
 pub struct Route {
     /// Destinations.
     pub to: Prefix,
-    /// What it says.
+    /// Its kind.
     pub kind: RouteKind,
     /// Its ways, for a unicast route.
     pub ways: Vec<RouteWay>,
@@ -124,7 +122,7 @@ pub struct Neighbour {
     pub is_stale: bool,
 }
 
-/// What the kernel knows.
+/// The kernel's knowledge of the network.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Network {
     /// Links by number.
@@ -199,7 +197,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// What the kernel has said so far.
+    /// The network as the kernel has told it so far.
     pub fn network(&self) -> &Network {
         &self.network
     }
@@ -470,7 +468,7 @@ fn via_of(via: &RouteVia) -> Option<Addr> {
     }
 }
 
-/// The gateway of a way; `Err` if there is one that no host has.
+/// The gateway of a way; `Err` for a gateway that no host can be.
 fn gateway_of(attributes: &[RouteAttribute]) -> Result<Option<Addr>, ()> {
     let gateway = attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => Some(addr_of(address)),

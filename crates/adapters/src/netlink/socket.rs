@@ -14,18 +14,18 @@ use std::time::Duration;
 
 /// The kernel's messages fit into this: it makes dumps of pages, 32 KiB at most.
 const BUFFER: usize = 64 << 10;
-/// What may wait to be read; beyond it the kernel says that something was lost.
+/// Bytes that may wait to be read; beyond them the kernel says that some were lost.
 const QUEUE: usize = 4 << 20;
 /// Longer than this the kernel does not take for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What came.
+/// The result of a wait.
 pub(super) enum Heard {
     /// Messages, maybe none of interest.
     Messages(Vec<RouteNetlinkMessage>),
     /// Nothing in the time given.
     Nothing,
-    /// Some were lost: everything must be asked again.
+    /// Some messages were lost: everything must be asked again.
     Lost,
 }
 
@@ -128,7 +128,7 @@ impl Socket {
     }
 }
 
-/// One datagram; one that is longer than the buffer is as good as lost.
+/// One datagram; a datagram longer than the buffer is as good as lost.
 fn recv_whole(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     let (_, length) = recv(fd, buffer, RecvFlags::TRUNC)?;
     if length > BUFFER {
@@ -146,7 +146,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlin
             let length = u32::from_ne_bytes(length) as usize;
             let one = bytes.get(..length).filter(|one| one.len() >= 16)?;
             bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-            // What this library does not know is nothing we asked for.
+            // Messages that this library does not know are nothing we asked for.
             if let Ok(message) = NetlinkMessage::deserialize(one) {
                 return Some(message);
             }

@@ -40,7 +40,7 @@ pub(super) struct Interface {
     offset: i64,
 }
 
-/// What one unit of an interface's clock is (option `if_tsresol`).
+/// The unit of an interface's clock (option `if_tsresol`).
 #[derive(Clone, Copy)]
 enum Ticks {
     Many(u64),

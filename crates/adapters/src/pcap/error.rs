@@ -1,9 +1,9 @@
-//! Why a capture could not be read or written on. Each text says where it is and what to do.
+//! Why a capture could not be read or written on. Each text says the place and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What helps where a file cannot be opened; empty where that is not known.
+/// The remedy where a file cannot be opened; empty where none is known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => {
@@ -54,7 +54,7 @@ pub enum CaptureError {
     Header {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The file ends in the middle of something.
@@ -83,7 +83,7 @@ pub enum CaptureError {
         packet: u64,
         /// Where the record or block begins.
         offset: u64,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The system could not read on.

@@ -23,10 +23,10 @@
 //! Invariants: records = received + refused, each round; nothing after an error. Checked in
 //! `tests.rs`.
 //!
-//! Not here: what is transmitted to a capture has no receiver: it is counted as sent and forgotten.
-//! A caller that wants to keep it joins the input with an output ([`Duplex`](crate::tee::Duplex)).
-//! A pipe with nothing in it makes its reader wait, against the contract of ports: pipes are for
-//! trying things out.
+//! Not here: packets transmitted to a capture have no receiver: they are counted as sent and
+//! forgotten. A caller that wants to keep them joins the input with an output
+//! ([`Duplex`](crate::tee::Duplex)). A pipe with nothing in it makes its reader wait, against the
+//! contract of ports: pipes are for trying things out.
 
 use super::error::CaptureError;
 use super::reader::{Reader, Record};

@@ -32,7 +32,7 @@ pub struct PcapOutput<W: Write = File> {
     file: W,
     encoder: Encoder,
     buffer: Vec<u8>,
-    /// What is in the buffer and nowhere else.
+    /// Packets that are in the buffer and nowhere else.
     buffered_packets: u64,
     buffered_bytes: u64,
     counters: PortCounters,
@@ -42,7 +42,7 @@ pub struct PcapOutput<W: Write = File> {
 }
 
 impl PcapOutput<File> {
-    /// Creates a capture, or empties the one that is there. The format goes by the name
+    /// Creates a capture, or empties an existing one. The format goes by the name
     /// ([`Format::of_name`]).
     pub fn create(path: &Path, reports: Reports) -> Result<Self, CaptureError> {
         let file = pipe::create(path).map_err(|source| CaptureError::Create {

@@ -47,7 +47,7 @@ pub struct Record {
     /// When it was captured, in nanoseconds since 1970. A simple packet block has no time: that of
     /// the one before it.
     pub nanoseconds: u64,
-    /// Its link layer, `Err` with pcap's number for one that Flowkeep does not read.
+    /// Its link layer, `Err` with pcap's number of a link layer that Flowkeep does not read.
     pub link: Result<LinkType, u32>,
     /// Its length on the wire, in bytes.
     pub wire_length: u32,
@@ -62,7 +62,7 @@ pub struct Reader<R> {
     path: PathBuf,
     pub(super) window: Window<R>,
     pub(super) format: Option<Format>,
-    /// What the current record takes of the window; gone over by the next call.
+    /// Bytes of the window that the current record takes; the next call skips them.
     current: usize,
     packet: u64,
     pub(super) last: u64,

@@ -5,8 +5,8 @@
 //!          0        from             to     len
 //! ```
 //!
-//! `fill(n)` makes at least `n` bytes be at hand, moving what is there to the front first if it
-//! must; only then is anything moved, so a record's bytes stay where they are until the next
+//! `fill(n)` makes at least `n` bytes be at hand, and moves the bytes at hand to the front first if
+//! it must; only then is anything moved, so a record's bytes stay where they are until the next
 //! `fill`.
 //!
 //! Reads and no memory map, on purpose: a file that another process cuts off while it is mapped

@@ -1,6 +1,6 @@
 //! Packets to the bytes of a capture.
 //!
-//! Two formats, chosen by the file's name, because a name should not lie about what is inside:
+//! Two formats, chosen by the file's name, because a name should not lie about its content:
 //!
 //! - `pcap` (any name but `*.pcapng`): with nanoseconds; every reader there is reads it, but one
 //!   file has one link type, that of its first packet.

@@ -1,4 +1,4 @@
-//! What a host would answer, made from the packet alone: no state is kept.
+//! A host's answer, made from the packet alone: no state is kept.
 //!
 //! A TCP segment carries all that its answer needs: the peer acknowledges what the host has sent so
 //! far, so an answer's sequence number is the segment's acknowledgement number. Only the first,
@@ -14,8 +14,9 @@
 //!   ACK        seq 122  ack f+2         ► nothing
 //! ```
 //!
-//! On a replayed capture the client acknowledges what *its* server sent, so sequence numbers jump
-//! behind the SYN,ACK; functions that check windows see that. The mirror is for those.
+//! On a replayed capture the client acknowledges the bytes that *its* server sent, so sequence
+//! numbers jump behind the SYN,ACK; functions that check windows see that. The mirror is for such
+//! captures.
 //!
 //! RST, ICMP errors (RFC 1122 3.2.2), and packets to multicast or broadcast addresses are not
 //! answered.
@@ -82,7 +83,7 @@ fn answer_icmp(packet: &mut Packet) -> bool {
 /// A segment that answers another: flags, sequence number, acknowledgement number.
 type Segment = (u8, u32, u32);
 
-/// What a listening host answers to a segment with `length` bytes of data.
+/// A listening host's answer to a segment with `length` bytes of data.
 fn reply_to(flags: u8, sequence: u32, acknowledgement: u32, length: u32) -> Option<Segment> {
     let after = sequence
         .wrapping_add(length)

@@ -1,4 +1,4 @@
-//! A port that answers as the outside world would: what is transmitted to it comes back with its
+//! A port that answers as the outside world would: a packet transmitted to it comes back with its
 //! ends swapped.
 //!
 //! Theory of operation. The swap is made on the packet as it left the chain, so an answer goes to
@@ -16,15 +16,15 @@
 //! - `mirror` (`swap`): MAC addresses, IP addresses and ports are swapped, everything else stays
 //!   byte for byte. A checksum does not notice that two words it covers changed places, so none is
 //!   touched (but SCTP's CRC).
-//! - `answer` (`answer`): what a host would say, made from the packet alone: SYN gets SYN,ACK; data
-//!   gets ACK; FIN gets FIN,ACK; echo requests get replies; UDP comes back; RST, bare ACK and ICMP
+//! - `answer` (`answer`): a host's answer, made from the packet alone: SYN gets SYN,ACK; data gets
+//!   ACK; FIN gets FIN,ACK; echo requests get replies; UDP comes back; RST, bare ACK and ICMP
 //!   errors get nothing.
 //!
 //! The answer has its packet's timestamp: the outside world is infinitely near.
 //!
 //! Invariants: sent + unsent = transmitted, received + waiting = answered (tests). The queue is
-//! bounded; what does not fit is unsent. No parse error, whatever is transmitted, does more than
-//! leave a packet without an answer.
+//! bounded; a packet that does not fit is unsent. No parse error, whatever is transmitted, does
+//! more than leave a packet without an answer.
 //!
 //! Not here: retransmission, congestion, delay; an outside that opens connections by itself.
 
@@ -46,7 +46,7 @@ pub enum Mode {
     /// The packet itself, its ends swapped.
     #[default]
     Mirror,
-    /// What a host would answer.
+    /// A host's answer.
     Answer,
 }
 
@@ -99,7 +99,7 @@ impl ReflectPort {
             }
             Mode::Answer => answer::answer(packet),
         };
-        // What comes in is not parsed, and carries no marks of the chain it went through.
+        // The answer is not parsed, and carries no marks of the chain that its packet went through.
         packet.clear_flags(u16::MAX);
         answered
     }

@@ -26,7 +26,7 @@ fn packet(pool: &mut Pool, frame: &[u8], link: LinkType) -> PacketBox {
     packet
 }
 
-/// Sends one frame to the outside world; what comes back.
+/// Sends one frame to the outside world; returns its answer.
 fn answers(mode: Mode, frame: &[u8], link: LinkType) -> Option<Frame> {
     let mut pool = pool(1);
     let mut port = ReflectPort::new(ReflectSettings { mode, queue: 4 });
@@ -446,8 +446,8 @@ fn real_traffic_is_answered_well_formed() {
                     if mode == Mode::Mirror {
                         mirrored += 1;
                         assert_eq!(packet.frame().len(), length);
-                        // What sums up rightly does so after, what does not is as wrong as before.
-                        // SCTP has a CRC instead.
+                        // A right checksum is right after, a wrong one is as wrong as before. SCTP
+                        // has a CRC instead.
                         if packet.protocol() != protocol::SCTP {
                             assert_eq!(sums(&packet), before, "{}", path.display());
                         }
@@ -547,7 +547,7 @@ proptest! {
         if let Some(mut back) = burst.pop() {
             let parsed = wire::parse(&mut back);
             prop_assert!(parsed.is_ok(), "{parsed:?}");
-            // An answer belongs to the flow of what it answers, the other way.
+            // An answer belongs to the flow of its packet, the other way.
             let (there, way) = key.unwrap();
             let (here, way_back) = FlowKey::of(&back).unwrap();
             prop_assert_eq!(here, there);

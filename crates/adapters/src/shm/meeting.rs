@@ -15,14 +15,15 @@
 //!
 //! Nothing here waits: each step is tried again at the next look, some milliseconds later.
 //!
-//! A hello says what both ends must have alike. A peer with another hello is sent away with this
-//! end's hello, without memory, so that both know. Neither tries again for [`REST`] looks.
+//! A hello holds the settings that both ends must have alike. A peer with another hello is sent
+//! away with this end's hello, without memory, so that both know. Neither tries again for [`REST`]
+//! looks.
 //!
-//! Invariants: the directory is this user's alone, and so is the process that connects; what a
-//! hello says is held against what this end is; a hello that does not come within [`PATIENCE`]
-//! looks closes the connection; one process listens for an end at a time.
+//! Invariants: the directory is this user's alone, and so is the process that connects; a hello is
+//! held against this end's own settings; a hello that does not come within [`PATIENCE`] looks
+//! closes the connection; one process listens for an end at a time.
 //!
-//! Not here: what is done in a session ([`super`]).
+//! Not here: the session itself ([`super`]).
 
 use super::ring::{Reader, Writer};
 use super::shared::Mapping;
@@ -57,7 +58,7 @@ const REST: u32 = 250;
 /// Bells heard at a look.
 const BELLS: usize = 64;
 
-/// What an end says of itself.
+/// An end's description of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hello {
     from: u16,
@@ -73,7 +74,7 @@ struct Hello {
 /// Why a hello is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NotMet {
-    /// It is no hello to this end.
+    /// The message is no hello to this end.
     Wrong(&'static str),
     /// In these bits of what both must have alike it has something else.
     Differs(Box<[u64; AGREED]>),
@@ -93,7 +94,7 @@ impl Hello {
         bytes
     }
 
-    /// A hello to the end of `settings`; else what is wrong.
+    /// A hello to the end of `settings`; else the problem.
     fn read(bytes: &[u8], settings: &Settings) -> Result<Hello, NotMet> {
         if !bytes.starts_with(&MAGIC[..6]) {
             return Err(NotMet::Wrong("no hello"));
@@ -255,7 +256,7 @@ impl Meeting {
         })
     }
 
-    /// What becomes readable when there is something to look at.
+    /// The descriptor that becomes readable when there is something to look at.
     pub fn descriptor(&self) -> i32 {
         self.wakes.as_raw_fd()
     }
@@ -289,7 +290,7 @@ impl Meeting {
             Err(NotHeard::NotMet(NotMet::Differs(differs))) => {
                 self.differs = *differs;
                 // The end that listens answers with its own hello: the peer has sent its hello and
-                // waits. It hears the next peer at once, which may be another process.
+                // waits. This end hears the next peer at once, which may be another process.
                 match &self.listener {
                     Some(_) => {
                         let _ = send(
@@ -324,7 +325,7 @@ impl Meeting {
         self.differs
     }
 
-    /// What this end says of itself, with so much memory.
+    /// This end's hello, with so much memory.
     fn hello(&self, length: u64) -> Hello {
         Hello {
             from: self.settings.near,
@@ -335,8 +336,8 @@ impl Meeting {
         }
     }
 
-    /// In a session: sends away any other process that connects. Processes try again, so one that
-    /// connects when the session is over is heard.
+    /// In a session: sends away any other process that connects. Processes try again, so a process
+    /// that connects when the session is over is heard.
     pub fn refuse(&self) {
         if let Some((listener, _)) = &self.listener {
             let _ = accept_with(listener, SocketFlags::CLOEXEC);
@@ -439,7 +440,7 @@ fn process_of(connection: &OwnedFd) -> u32 {
     }
 }
 
-/// What there is to say of an attempt that failed: of an end that has just gone, nothing.
+/// The report of an attempt that failed: of an end that has just gone, none.
 fn failure(error: Errno) -> String {
     match error {
         Errno::PIPE | Errno::CONNRESET => String::new(),

@@ -1,10 +1,9 @@
 //! The link between two workers of two processes of one host: shared memory.
 //!
-//! Theory of operation. For its worker an end is what a ring is ([`crate::ring`]): packets and
-//! messages in order, none lost or twice while the session lasts. What one end transmits is copied
-//! into memory that the other end has made, and from there into a buffer of the other's own pool.
-//! So each process has its buffers for itself, and a killed process has nothing that another waits
-//! for.
+//! Theory of operation. For its worker an end is like a ring ([`crate::ring`]): packets and
+//! messages in order, none lost or twice while the session lasts. An end copies each into memory
+//! that the other end has made, and the other end from there into a buffer of its own pool. So each
+//! process has its buffers for itself, and a killed process has nothing that another waits for.
 //!
 //! ```text
 //!   ring.rs      records in shared memory: one writes, one reads
@@ -25,13 +24,13 @@
 //! memory only where it was told to. The second copy brings the frame to the processor that needs
 //! it. [Decision 13](../../../../docs/decisions/0013-links-between-processes.md).
 //!
-//! *What has no room* waits here in its buffer, and goes first when there is some, as in a ring
-//! that holds all buffers of all pools. [`Port::room`] ends at a limit far below. A buffer of
+//! *A packet without room* waits here in its buffer, and goes first when there is some, as in a
+//! ring that holds all buffers of all pools. [`Port::room`] ends at a limit far below. A buffer of
 //! another pool of this process, once copied, comes back by [`Port::receive`] as an empty one, as
 //! over a ring, so that the worker sends it home.
 //!
-//! *Some buffers are spared* ([`Settings::spared`]) for what the worker itself has to say: while no
-//! more are free, nothing is received. Two workers that have all others waiting here for each other
+//! *Some buffers are spared* ([`Settings::spared`]) for the worker's own messages: while no more
+//! are free, nothing is received. Two workers that have all others waiting here for each other
 //! would wait for ever; so a worker that passes packets on stops at [`Port::room`].
 //!
 //! *Time.* The other end's being there is looked at every [`LOOK_NS`], and when a sleeper is woken.
@@ -41,8 +40,8 @@
 //! called); then the other end rings when it puts something in.
 //!
 //! Invariants: order; nothing twice; within a session nothing lost but frames longer than the other
-//! end takes (counted as unsent); what was put in before the other died is received before the
-//! session ends; buffers = the pool's free ones + those that wait here. `tests.rs` holds them, with
+//! end takes (counted as unsent); records put in before the other died are received before the
+//! session ends; buffers = the pool's free ones + those waiting here. `tests.rs` holds them, with
 //! processes that are killed at any moment and with memory that is scribbled over.
 //!
 //! Not here: which worker the other end is and where they meet (the configuration), links to other
@@ -74,7 +73,7 @@ const MEMORY_MAX: usize = 1 << 30;
 const LOOK_NS: u64 = 2_000_000;
 /// An end that has taken nothing for so long, though there is something, is looked at more closely.
 const STALL_NS: u64 = 3_000_000;
-/// One that has taken all is looked at so often.
+/// An end that has taken all is looked at so often.
 const IDLE_NS: u64 = 20_000_000;
 /// Time without anything after which a bell is wanted. Below the time after which a thread sleeps,
 /// so that a sleeper is woken; above the time of an answer, so that no bell is rung for an end that
@@ -83,7 +82,7 @@ const LIE_NS: u64 = 3_000;
 /// With so much room by the last look at the other end's progress, no new look is taken.
 const PLENTY: usize = 4 * BURST;
 
-/// What an end of a link is.
+/// The settings of an end of a link.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where the two meet: a directory for this user alone, which is made if it is not there. On no
@@ -142,7 +141,7 @@ pub enum ShmError {
     /// No directory.
     #[error("the directory {} cannot be used: {source}; name one that this user can make", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -153,7 +152,7 @@ pub enum ShmError {
         path.display()
     )]
     NotOurs {
-        /// Which.
+        /// The directory.
         path: PathBuf,
     },
     /// No socket.
@@ -170,7 +169,7 @@ pub enum ShmError {
         path.display()
     )]
     Twice {
-        /// Which.
+        /// The worker.
         worker: u16,
         /// Where.
         path: PathBuf,
@@ -196,11 +195,11 @@ pub struct ShmLink {
     way: Option<Way>,
     /// The number of the last session, and whether it lasts.
     sessions: u64,
-    /// The other end is gone: what it put in is still to be received.
+    /// The other end is gone: its last records are still to be received.
     is_gone: bool,
-    /// The other end wrote what cannot be.
+    /// The other end wrote a record that cannot be.
     is_broken: bool,
-    /// What has no room: the first of it, and those behind it.
+    /// Packets without room: the first, and those behind it.
     next: Option<PacketBox>,
     waiting: PacketList,
     /// Empty buffers of other pools.
@@ -208,7 +207,7 @@ pub struct ShmLink {
     /// When it was last looked whether the other end is there, and when something last came.
     looked_at: u64,
     came_at: u64,
-    /// How far the other end was in what it has not taken, and since when.
+    /// The other end's count, while it has records to take, and since when.
     stalled: Option<(u64, u64)>,
     /// When the other end's process was last asked for, though it has taken all.
     asked_at: u64,
@@ -335,7 +334,7 @@ impl ShmLink {
         }
     }
 
-    /// Has the other end see what was put in, awake or not.
+    /// Has the other end see the records that were put in, awake or not.
     #[inline]
     fn publish(&self) {
         if let Some(way) = &self.way {
@@ -346,7 +345,7 @@ impl ShmLink {
         }
     }
 
-    /// Puts in what waited, as far as there is room now.
+    /// Puts in waiting packets, as far as there is room now.
     #[cold]
     fn go_on(&mut self, pool: &mut Pool) {
         while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
@@ -358,7 +357,7 @@ impl ShmLink {
         self.publish();
     }
 
-    /// Takes what is there, as far as there are buffers for it. Whether the ring was seen to be
+    /// Takes records, as far as there are buffers for them. Returns whether the ring was seen to be
     /// empty.
     #[inline]
     fn take(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
@@ -460,8 +459,8 @@ impl ShmLink {
         self.lose_what_waits(pool);
     }
 
-    /// Empties an end that is taken down: what waits is lost and counted, and others' buffers are
-    /// in `burst`, as many as it takes. Whether nothing is left.
+    /// Empties an end that is taken down: waiting packets are lost and counted, and others' buffers
+    /// are in `burst`, as many as it takes. Returns whether nothing is left.
     pub fn clear(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
         self.lose_what_waits(pool);
         while !burst.is_full()
@@ -484,7 +483,8 @@ impl ShmLink {
             if is_empty {
                 return self.end(pool);
             }
-            // No peer takes what waits here, and what is still to be received needs buffers.
+            // No peer takes the packets that wait here, and records still to be received need
+            // buffers.
             self.lose_what_waits(pool);
         }
         // A replay's clock stands still.
@@ -638,7 +638,8 @@ impl Port for ShmLink {
         Some(vec![self.meeting.descriptor()])
     }
 
-    /// What waits for room here may be there later than what another link took afterwards.
+    /// A packet that waits for room here may be there later than one that another link took
+    /// afterwards.
     fn is_apart(&self) -> bool {
         true
     }

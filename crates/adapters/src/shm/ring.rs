@@ -8,22 +8,22 @@
 //!   record: length 4 │ sort 4 │ head │ body │ up to the next 16
 //! ```
 //!
-//! Theory of operation. Both count bytes from the ring's beginning, without end; where a count is
-//! in the memory is each one's own knowledge. The writer copies a record behind what it has written
-//! and publishes its count (release); the reader looks at that (acquire), copies the record out,
-//! and publishes what it has taken. A record lies in one piece: what is left before the end, if too
-//! little, is a *skip*. A writer that dies in the middle of a record has not published it.
+//! Theory of operation. Both count bytes from the ring's beginning, without end; each keeps the
+//! place of its count in the memory to itself. The writer copies a record behind the last one and
+//! publishes its count (release); the reader looks at that (acquire), copies the record out, and
+//! publishes its own count. A record lies in one piece: too little room before the end is a *skip*.
+//! A writer that dies in the middle of a record has not published it.
 //!
-//! **The other one may write anything anywhere at any time.** So: what is ours alone (our count,
-//! our place) is never read from the memory; each of the other's words is read once, and held
-//! against what can be before it is used; a record's bytes are copied before the worker looks at
-//! them. What cannot be is a [`Violation`]. A record that is written while it is copied has
-//! whatever bytes it has then, like one from any network.
+//! **The other end may write anything anywhere at any time.** So: our own count and place are never
+//! read from the memory; each of the other's words is read once, and checked before it is used; a
+//! record's bytes are copied before the worker looks at them. An impossible word is a
+//! [`Violation`]. A record that is written while it is copied has whatever bytes it has then, like
+//! one from any network.
 //!
 //! Invariants: places are multiples of 16 below the ring's length; a record that is handed out lies
 //! inside; without a violation records come as they were put in, each once, in order.
 //!
-//! Not here: what a record says ([`super`]), whose memory it is ([`super::shared`]).
+//! Not here: a record's content ([`super`]), whose memory it is ([`super::shared`]).
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -61,7 +61,7 @@ pub(super) const FRONT: usize = 512;
 const _: () = assert!(size_of::<Control>() <= FRONT);
 /// Records begin at multiples of it.
 const ALIGN: usize = 16;
-/// Before what a record says.
+/// Bytes before a record's content.
 const PREFIX: usize = 8;
 /// In the place of a length: nothing more comes before the ring's end.
 const SKIP: u32 = u32::MAX;
@@ -134,8 +134,8 @@ impl Writer {
     ///
     /// # Safety
     /// `length` bytes from `start` can be read and written for as long as the end lives; they are
-    /// zero, but for what the other end has written. Of this process, only this end and one
-    /// [`Reader`] use them. Aligned to 128.
+    /// zero, but for the other end's writes. Of this process, only this end and one [`Reader`] use
+    /// them. Aligned to 128.
     pub unsafe fn new(start: NonNull<u8>, length: usize) -> Writer {
         Writer {
             // SAFETY: the caller's promise.
@@ -195,7 +195,7 @@ impl Writer {
     /// Looks how far the reader is.
     fn look(&mut self) -> Result<(), Violation> {
         let taken = self.place.control().taken.bytes.load(Ordering::Acquire);
-        // Neither backwards nor ahead of what was written.
+        // The reader's count goes neither backwards nor ahead of the writer's.
         if taken.wrapping_sub(self.taken) > self.written - self.taken || !taken.is_multiple_of(ALIGN as u64) {
             return Err(Violation);
         }
@@ -203,7 +203,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Has the reader see what was put in.
+    /// Has the reader see the records that were put in.
     #[inline]
     pub fn publish(&self) {
         self.place
@@ -347,7 +347,7 @@ impl Reader {
         (prefix as u32, (prefix >> 32) as u32)
     }
 
-    /// Copies what the record that is the next says, from `at` on.
+    /// Copies the next record's content, from `at` on.
     ///
     /// # Panics
     /// If it does not say so much.
@@ -372,7 +372,7 @@ impl Reader {
         }
     }
 
-    /// Gives the places of what was taken back.
+    /// Gives the places of taken records back.
     #[inline]
     pub fn publish(&self) {
         let taken = &self.place.control().taken;

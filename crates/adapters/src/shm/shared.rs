@@ -76,8 +76,8 @@ impl Mapping {
     }
 }
 
-/// A file of memory, all of which is there: what is not could be refused, with a signal, when it is
-/// first used.
+/// A file of memory, all of which is there: a missing page could be refused, with a signal, when it
+/// is first used.
 fn reserve(length: usize, pages: MemfdFlags) -> io::Result<OwnedFd> {
     let fd = memfd_create(
         c"flowkeep-link",

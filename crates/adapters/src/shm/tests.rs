@@ -240,7 +240,7 @@ fn what_was_said_before_the_end_is_heard_and_then_there_is_no_peer() {
             assert!(b.say(number));
         }
         drop(b);
-        // `a` has not looked yet: what it says now is lost with the session.
+        // `a` has not looked yet: its messages from now on are lost with the session.
         assert!(a.say(0));
         std::thread::sleep(Duration::from_millis(5));
         while a.link.session() != 0 {
@@ -286,7 +286,7 @@ fn buffers_that_wait_for_a_gone_peer_do_not_keep_it_here() {
         a.step(0);
         assert!(began.elapsed() < PATIENCE, "the session does not end");
     }
-    // What was said before the end was heard, though no buffer was free for it at first.
+    // Records put in before the end were heard, though no buffer was free for them at first.
     assert_eq!(
         (a.heard_in_all, a.pool.free(), a.link.waiting()),
         (20, BUFFERS, 0)
@@ -405,7 +405,7 @@ fn an_end_is_there_once_and_in_a_directory_of_ones_own() {
     meet(&mut a, &mut b);
     let twice = ShmLink::open(settings(directory.path(), 0), Reports::default());
     assert!(matches!(twice, Err(ShmError::Twice { worker: 0, .. })));
-    // A second one that connects is sent away, and the session goes on.
+    // A second process that connects is sent away, and the session goes on.
     let mut second = Talker::new(open(directory.path(), 1));
     for _ in 0..20 {
         a.step(3);
@@ -417,7 +417,7 @@ fn an_end_is_there_once_and_in_a_directory_of_ones_own() {
         (a.link.session(), b.link.session(), second.link.session()),
         (1, 1, 0)
     );
-    // It has its turn.
+    // The second process has its turn.
     drop(b);
     meet(&mut a, &mut second);
     drop((a, second));
@@ -520,8 +520,8 @@ fn strangers_are_sent_away() {
     assert_eq!(a.pool.free(), BUFFERS);
 }
 
-/// Ends that differ in what both must have alike do not meet. Both know in what they differ, the
-/// one that listens and the one that connects. When one has mended it they meet.
+/// Ends that differ in what both must have alike do not meet. Both, the listening and the
+/// connecting end, know in what they differ. When one has mended it they meet.
 #[test]
 fn who_disagrees_is_not_met() {
     let directory = tempfile::tempdir().unwrap();
@@ -713,8 +713,8 @@ impl Talker {
 }
 
 /// Kills the other process again and again, at moments drawn from before the two meet to long
-/// after. What came in a session came in order and once, what was said before the end was heard,
-/// and this end has all of its buffers.
+/// after. Records of a session came in order and once, those put in before the end were heard, and
+/// this end has all of its buffers.
 fn survive(near: u16) {
     const KILLS: u64 = 100;
     let directory = tempfile::tempdir().unwrap();
@@ -746,7 +746,7 @@ fn survive(near: u16) {
         child.wait().unwrap();
         let heard = survivor.heard_in_all;
         let began = Instant::now();
-        // It may have been killed between its hello and the first look.
+        // The child may have been killed between its hello and the first look.
         let mut quiet = 0;
         while quiet < 4 {
             survivor.step(9);

@@ -80,7 +80,7 @@ pub fn write(text: &Text, from: [u8; 6], to: [u8; 6]) -> [u8; OFFERED] {
     frame
 }
 
-/// What the UDP checksum is over.
+/// The bytes that the UDP checksum covers.
 fn pseudo(frame: &[u8; OFFERED]) -> Vec<u8> {
     let mut over = frame[IP + 12..UDP].to_vec();
     over.extend([0, 17, 0, (OFFERED - UDP) as u8]);
@@ -88,8 +88,8 @@ fn pseudo(frame: &[u8; OFFERED]) -> Vec<u8> {
     over
 }
 
-/// One of ours, whatever has become of it: `None` for other frames, an error for one that is
-/// damaged or was not forwarded once.
+/// Reads a frame of ours, whatever has become of it: `None` for other frames, an error for a frame
+/// that is damaged or was not forwarded once.
 pub fn read(frame: &[u8]) -> Option<Result<Text, String>> {
     let frame: &[u8; OFFERED] = frame.try_into().ok()?;
     if frame[12..14] != [8, 0] || frame[PAYLOAD..PAYLOAD + 4] != MARK {
@@ -111,7 +111,7 @@ pub fn read(frame: &[u8]) -> Option<Result<Text, String>> {
     })
 }
 
-/// What has come out outside, by flow: the ends that replies are between.
+/// Packets that have come out outside, by flow: the ends that replies are between.
 #[derive(Debug)]
 pub struct Outside {
     pub seen: Vec<Option<Text>>,

@@ -1,7 +1,8 @@
-//! The time that work took, both processors' and the threads' that take part, and what has arrived.
+//! The time that work took, both processors' and the threads' that take part, and the frames that
+//! have arrived.
 //!
 //! Two accounts, of which neither trusts the other. *The machine's* (`/proc/stat`): wall time of
-//! all processors less what was idle or stolen, and less the time that was burnt to keep others off
+//! all processors less idle or stolen time, and less the time that was burnt to keep others off
 //! ([`Burner`], and the sender's waiting), whichever process worked. *The threads'* (nanoseconds):
 //! the sender's in its calls that send, by its own clock; Flowkeep's, and the kernel's that take
 //! softirqs over, by `schedstat`. A softirq that runs in the course of a thread's system call is in
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Ticks of `/proc/stat` in a second.
 const TICKS: f64 = 100.0;
 
-/// Whose time is taken.
+/// The threads whose time is taken.
 #[derive(Clone, Debug, Default)]
 pub struct Threads {
     /// Processes, all of whose threads count.
@@ -36,7 +37,7 @@ pub struct Moment {
     arrived: Vec<u64>,
 }
 
-/// What lies between two moments.
+/// The time and work between two moments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     /// Wall time.
@@ -83,7 +84,7 @@ impl Threads {
 }
 
 impl Moment {
-    /// What has passed since an earlier moment, in which the calling thread has sent for so long.
+    /// The time and work since an earlier moment, in which the calling thread has sent for so long.
     pub fn since(&self, before: &Moment, sending_ns: u64) -> Passed {
         let all = self.machine.total.saturating_sub(before.machine.total);
         let off = |times: &CpuTimes| times.idle + times.steal;
@@ -113,7 +114,7 @@ pub struct Burner {
 }
 
 impl Burner {
-    /// One on this processor; it sleeps so far.
+    /// A burner on this processor; it sleeps so far.
     pub fn on(cpu: usize) -> Self {
         let state = Arc::new((AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0)));
         let (theirs, (said, thread)) = (state.clone(), std::sync::mpsc::channel());
@@ -239,7 +240,7 @@ mod tests {
             let stat = fs::read_to_string(format!("{task}/stat")).unwrap();
             stat.contains(") T ") && ran() == before
         });
-        // Those of the kernel count in any case.
+        // The kernel's threads count in any case.
         let kernels_before = Threads::default().now(&[], None);
         let worked = threads.now(&["lo"], Some(&burner));
         let work = worked.since(&before, 7_000_000);

@@ -7,16 +7,16 @@
 //! to a service and back, many flows in turn; stateful filtering that lets nothing else pass;
 //! source NAT onto one address; routing; with or without a load balancer of two servers. The kernel
 //! does it by nftables (conntrack, masquerade, dnat by `numgen`), Flowkeep by firewall → NAT →
-//! (load balancer) → forward. Before anything is measured it is looked at what comes out: every
-//! flow translated as it should be, checksums right, one hop less; every reply back at its host;
-//! what the rules refuse, in both directions, nowhere. The replies that are then sent are made from
-//! what was seen, since the two choose ports of their own.
+//! (load balancer) → forward. Before anything is measured the tester looks at the packets that come
+//! out: every flow translated as it should be, checksums right, one hop less; every reply back at
+//! its host; packets that the rules refuse, in both directions, nowhere. The replies that are then
+//! sent are made from the packets seen, since the two choose ports of their own.
 //!
 //! *The load* costs the same for both: prepared frames, put on the wire as a driver forwards them
 //! ([`adapters::interface::offer`]), in turns of 64 in each direction, by the clock, whether they
-//! are lost or not (an open loop). What counts is what the far ends' interfaces have received. A
-//! load is kept up for a moment, then the next; runs of the two alternate, first one first and then
-//! the other.
+//! are lost or not (an open loop). Only packets that the far ends' interfaces have received count.
+//! A load is kept up for a moment, then the next; runs of the two alternate, first one first and
+//! then the other.
 //!
 //! *The placement*: the sender is on one processor, Flowkeep's threads are on another. The
 //! gateway's ends of the wires are polled where a veth pair does it by itself, in the sender's
@@ -26,14 +26,14 @@
 //!
 //! Both go before everything else on the machine (real-time priority), and while a load is kept up
 //! the two processors do nothing else: the sender waits for its time without sleeping, and a thread
-//! burns what Flowkeep leaves of its processor. What is burnt is in no account. So neither finds
-//! its caches full of others' work; it is for tenths of seconds at a time.
+//! burns the time that Flowkeep leaves of its processor. Burnt time is in no account. So neither
+//! finds its caches full of others' work; it is for tenths of seconds at a time.
 //!
 //! *The figure* is packets that arrived per core second, whosever they were ([`meter`]): `machine`
 //! is the time of all processors that was not idle or stolen; `threads` the time of the threads
-//! that take part, which is the same on a quiet machine; `net` is `threads` less what sending alone
-//! costs, measured in the same run by sending the same load into a wire whose end loses everything
-//! at once. What the ends do with a frame that arrives (count and drop) is in all of them.
+//! that take part, which is the same on a quiet machine; `net` is `threads` less the cost of
+//! sending alone, measured in the same run by sending the same load into a wire whose end loses
+//! everything at once. The ends' work for a frame that arrives (count and drop) is in all of them.
 //!
 //! Not here: physical interfaces; the kernel's flow tables (this compares with conntrack and
 //! filter, as configured above).
@@ -60,7 +60,7 @@ use wire::Pool;
 
 pub use table::table;
 
-/// What to measure.
+/// The measurements.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Rounds, in each of which both are measured with every load.
@@ -81,7 +81,7 @@ const FLOWS_MAX: u32 = 40_000;
 const OPENING: f64 = 40_000.0;
 /// Frames that nothing may come of.
 const REFUSALS: u32 = 64;
-/// How long what was sent may be on its way.
+/// How long a sent packet may be on its way.
 const ON_ITS_WAY: Duration = Duration::from_millis(30);
 
 /// A failure, in words.
@@ -158,7 +158,7 @@ fn measure(settings: &Settings) -> Result<Report, Failure> {
     })
 }
 
-/// What one load came to.
+/// The result of one load.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     sent: u64,
@@ -227,7 +227,7 @@ fn round(
     Ok(round)
 }
 
-/// What sending alone costs, by load: core seconds for a frame.
+/// The cost of sending alone, by load: core seconds for a frame.
 fn alone(settings: &Settings, burner: &Burner) -> Result<Vec<f64>, Failure> {
     let index = |name| {
         Interface::find(name)
@@ -309,7 +309,7 @@ fn send(
     std::thread::sleep(ON_ITS_WAY);
     let mut passed = threads.now(ends, Some(burner)).since(&before, sending_ns);
     burner.burn(false);
-    // What was on its way is in it, the pause for it is not.
+    // Packets on their way are in it, the pause for them is not.
     passed.seconds = moment.as_secs_f64();
     // The kernel keeps a part of each second from threads that go before all others. This pause
     // leaves more than that, and other threads have their time.
@@ -333,7 +333,7 @@ impl Ear {
         Ok(Ear { port, pool })
     }
 
-    /// What has come in since, as far as it is ours.
+    /// Frames that have come in since, as far as they are ours.
     fn heard(&mut self) -> Result<Vec<Text>, Failure> {
         let mut all = Vec::new();
         let mut burst = Burst::new();
@@ -364,7 +364,7 @@ fn once(offer: &Offer, count: u32, mut each: impl FnMut() -> Result<(), Failure>
     each()
 }
 
-/// Opens all flows and looks at what comes out of it; answers the load of both directions.
+/// Opens all flows and looks at the packets that come out; answers the load of both directions.
 fn open(system: System, flows: u32, balanced: bool) -> Result<[Offer; 2], Failure> {
     let index = |name| {
         Interface::find(name)

@@ -6,11 +6,11 @@
 //!           10.0.0.0/16 behind 10.1.0.1         203.0.113.0/24, all else behind 203.0.113.1
 //! ```
 //!
-//! The tester's ends have no addresses, and their link addresses are not those that the gateway
-//! sends to: what arrives is counted by the interface and dropped as another host's. That is done
-//! in a softirq of the frame's sender, the gateway; it is the cheapest end there is, and the same
-//! for both. The gateway's ends poll (`gro on`), without which veth takes no frames from a driver,
-//! for the kernel's forwarding as for Flowkeep's. One of the two is there at a time: the kernel
+//! The tester's ends have no addresses, and the gateway sends to other link addresses than theirs:
+//! the interface counts a frame that arrives and drops it as another host's. That is done in a
+//! softirq of the frame's sender, the gateway; it is the cheapest end there is, and the same for
+//! both. The gateway's ends poll (`gro on`), without which veth takes no frames from a driver, for
+//! the kernel's forwarding as for Flowkeep's. One of the two is there at a time: the kernel
 //! forwards only while its rules are in place, and Flowkeep only while its process lives.
 //!
 //! Invariant: both have the same addresses, routes, neighbours and rules: what inside hosts send to

@@ -64,8 +64,7 @@ impl End {
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32 < (self.lost << 32) / 10_000
     }
 
-    /// Takes what came over the ring, and passes on what there is to pass; each message goes to
-    /// `hear`.
+    /// Takes frames from the ring, and passes waiting ones on; each message goes to `hear`.
     #[inline]
     fn step(&mut self, now: u64, mut hear: impl FnMut(&[u8])) {
         self.port.receive(now, &mut self.pool, &mut self.incoming);

@@ -23,13 +23,13 @@ use std::time::Duration;
 use wire::packet::Kind;
 use wire::{LinkType, Pool};
 
-/// What the other process is: over what, what it does, how often, on which processor, how long
-/// messages are.
+/// The other process's task: its link, its work, how often, on which processor, how long messages
+/// are.
 const PEER: &str = "FLOWKEEP_BENCH_MESSAGE_PEER";
 /// A run that takes longer has gone wrong.
 const PATIENCE_NS: u64 = 30_000_000_000;
 
-/// What a link is made of.
+/// The kind of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Over {
     SharedMemory,
@@ -190,7 +190,7 @@ impl Drop for Place {
     }
 }
 
-/// Runs as the other process, if that is what this one was started for.
+/// Runs as the other process, if this process was started as that.
 pub fn serve() -> bool {
     let Ok(words) = std::env::var(PEER) else {
         return false;
@@ -228,7 +228,7 @@ pub fn serve() -> bool {
             }
         }
     }
-    // It is killed when all is heard.
+    // The process is killed when all is heard.
     while end.link.session() != 0 {
         let now = end.now();
         end.receive(now, |_| {});

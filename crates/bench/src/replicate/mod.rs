@@ -94,9 +94,9 @@ struct Load {
     plan: Plan,
     /// Bytes of the states of the chain's functions.
     state: usize,
-    /// Percent of plain to reach.
-    /// What is copied, and when.
+    /// The parts that are copied, and when.
     copying: Copying,
+    /// Percent of plain to reach.
     goal: Option<f64>,
     bytes_goal: Option<f64>,
 }
@@ -196,7 +196,7 @@ impl Pairs {
     }
 }
 
-/// What one round of a load showed, by pair.
+/// The results of one round of a load, by pair.
 #[derive(Default)]
 struct Shown {
     runs: [Vec<Run>; 3],

@@ -11,9 +11,9 @@
 //! | length of the state, state of all functions of the chain | 2 + |
 //! | length of the packet, packet | 2 + |
 //!
-//! What is in its favour: a slot instead of the flow's addresses (the papers send those), states
-//! that are copied from an array beside the runtime, no order of the packets that change nothing,
-//! no ends of flows, no second chance for a frame that is lost.
+//! In its favour are: a slot instead of the flow's addresses (the papers send those), states that
+//! are copied from an array beside the runtime, no order of the packets that change nothing, no
+//! ends of flows, no second chance for a frame that is lost.
 //!
 //! When a packet was due is written over its link addresses, so that the far thread can say how
 //! late it was.
@@ -33,7 +33,7 @@ use wire::{LinkType, PacketBox, Pool};
 /// Buffers of either end.
 const BUFFERS: usize = 4096;
 
-/// What both ends share.
+/// The part that both ends share.
 #[derive(Default)]
 struct Shared {
     released: AtomicU64,
@@ -98,7 +98,7 @@ impl Shipper {
         self.link.session() != 0
     }
 
-    /// What it has sent.
+    /// The counts of bytes and frames that it has sent.
     pub fn sent(&self) -> Arc<Sent> {
         self.sent.clone()
     }

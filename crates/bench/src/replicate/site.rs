@@ -1,4 +1,4 @@
-//! Two workers on two processors with a link between them, and what is counted at either.
+//! Two workers on two processors with a link between them, and the counts at either.
 //!
 //! ```text
 //!   processor 1: near                                          processor 2: far
@@ -37,7 +37,7 @@ pub const WINDOW: usize = 512;
 const BUFFERS: usize = 8192;
 /// It is no worker's turn.
 const NONE: usize = usize::MAX;
-/// What takes longer has gone wrong.
+/// A run that takes longer has gone wrong.
 const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// Bytes and frames that one end has sent.
@@ -146,7 +146,7 @@ impl Port for End {
     }
 }
 
-/// What a far thread steps.
+/// The worker that a far thread steps.
 pub trait Far: Send {
     /// Whether there was something to do.
     fn step(&mut self) -> bool;
@@ -158,7 +158,7 @@ impl Far for Runtime<End> {
     }
 }
 
-/// What both threads share.
+/// The part that both threads share.
 pub struct Turns {
     turn: AtomicUsize,
     /// By worker: cycles of steps that did something.
@@ -210,7 +210,7 @@ pub fn processors() -> (usize, usize) {
     (near, cpus.first().copied().unwrap_or_default())
 }
 
-/// What a run was.
+/// The measurements of a run.
 #[derive(Clone, Copy, Default)]
 pub struct Run {
     pub packets: u64,
@@ -242,7 +242,7 @@ pub struct Near {
     shipper: Option<Shipper>,
 }
 
-/// A runtime on a line, with one peer; `copying`: what is copied of its flows there.
+/// A runtime on a line, with one peer; `copying`: the parts of its flows that are copied there.
 pub fn runtime(
     number: u16,
     flows: u32,
@@ -355,7 +355,7 @@ impl Near {
         cycles() - before
     }
 
-    /// Takes back what has left; each packet is shown.
+    /// Takes back packets that have left; each packet is shown.
     #[inline]
     fn collect(&mut self, mut show: impl FnMut(&PacketBox)) {
         let line = self.line();

@@ -12,7 +12,7 @@
 //! | `sync nat, …`, `sync balancer, …` | policy `store_commit`: each packet that changes a flow's committed state waits until the store has that |
 //!
 //! One processor for the packets; agent, relay and server on another. Between two runs the store
-//! gets all that waits, so that no change grows old while another case is measured. A redis-server
+//! gets all waiting changes, so that none grows old while another case is measured. A redis-server
 //! and a node of Cassandra are started here ([`servers`]). Packets are of 64 bytes, from and to
 //! memory. The counter counts by protocol (two counters that all packets share), and by inside host
 //! (32 flows each).
@@ -46,18 +46,18 @@ use stores::{Agency, Defaults, Stores};
 
 /// How long a synchronous case runs, each time.
 const SYNC: Duration = Duration::from_millis(500);
-/// How long an asynchronous one does: many intervals, and as long as what is lazy of all flows
-/// takes.
+/// How long an asynchronous one does: many intervals, and as long as the lazy fields of all flows
+/// take.
 const ASYNC: Duration = Duration::from_secs(1);
-/// Before it is measured: flows that have rested while others ran are written at once, which is no
-/// steady state.
+/// The time before the measurement: flows that have rested while others ran are written at once,
+/// which is no steady state.
 const WARM: Duration = Duration::from_millis(1200);
-/// How long a store may take over what waits when a run has ended.
+/// How long a store may take over waiting changes when a run has ended.
 const SETTLING: Duration = Duration::from_secs(60);
-/// Of no-store throughput, what is to be reached.
+/// The percentage of no-store throughput to reach.
 const GOAL: f64 = 90.0;
 
-/// What runs.
+/// The cases.
 const ALL: [&str; 7] = [
     "protocol",
     "host",
@@ -88,7 +88,7 @@ impl NetworkFunction for Pass {
     }
 }
 
-/// What runs, and where what it keeps goes.
+/// A function to run, and which of its data goes to the store.
 struct Load {
     factory: Box<dyn Factory>,
     /// Whether it is the runtime's flows that are kept, and not the function's variables.
@@ -112,7 +112,7 @@ struct Subject {
     bytes: Vec<f64>,
 }
 
-/// What became of changes so far.
+/// The fate of changes so far.
 #[derive(Default)]
 struct Told {
     changes: u64,
@@ -124,8 +124,8 @@ impl Subject {
     fn new(name: &str, load: Load, at: Option<Place>, flows: u32, memory: &Memory) -> Self {
         let keeps_flows = load.keeps_flows && at.is_some();
         let commits = name.starts_with("sync");
-        // Of flows that are kept only those packets wait that change what is committed: not those
-        // that are measured.
+        // Of flows that are kept only packets that change committed fields wait: measured packets
+        // do not.
         let is_sync = commits && !load.keeps_flows;
         let policy = match commits {
             true => Policy::StoreCommit,
@@ -209,7 +209,7 @@ impl Subject {
         }
     }
 
-    /// Steps until so many packets are out, or what is missing has been dropped, or `PATIENCE` is
+    /// Steps until so many packets are out, or missing ones have been dropped, or `PATIENCE` is
     /// over.
     fn step_until_out(&mut self, packets: usize) {
         let began = Instant::now();
@@ -254,7 +254,7 @@ impl Subject {
                 }
             }
         }
-        // What still waits is waited for.
+        // Packets that still wait are waited for.
         while self.runtime.has_waiting() {
             let before = cycles();
             self.runtime.step(monotonic_ns());
@@ -276,7 +276,7 @@ impl Subject {
         }
     }
 
-    /// Says what was dropped: a benchmark that drops measures something else.
+    /// Reports dropped packets: a benchmark that drops measures something else.
     fn check(&self) {
         let stats = self.runtime.stats();
         // A runtime that begins refuses the first burst, before anything is measured.
@@ -291,7 +291,7 @@ impl Subject {
         }
     }
 
-    /// What went to the store so far.
+    /// The changes that went to the store so far.
     fn told(&self) -> Told {
         let figures = self.runtime.variables();
         let all = figures.iter().map(|(_, figures)| figures);
@@ -309,7 +309,8 @@ impl Subject {
         let (before, began) = (self.told(), Instant::now());
         let (sent, took) = self.send(order, if self.is_sync { SYNC } else { ASYNC });
         let (after, seconds) = (self.told(), began.elapsed().as_secs_f64());
-        // A packet that waits costs time and not the worker; one that does not costs the worker.
+        // A packet that waits costs time and no cycles of the worker; a packet that does not wait
+        // costs cycles.
         self.rates.push(match self.is_sync {
             true => sent as f64 / seconds,
             false => sent as f64 * hertz / took as f64,
@@ -335,7 +336,7 @@ impl Subject {
         Some(Case::new(&name, facts, metric, "thousand per second", vec![rate]))
     }
 
-    /// What the store was told, and how old it was then.
+    /// The changes that the store was told, and how old they were then.
     fn staleness(&self, facts: Parameters) -> Vec<Case> {
         let figures = self.runtime.variables();
         let Some((_, figures)) = figures.first() else {
@@ -411,7 +412,7 @@ fn counter(by: By, wait: bool) -> Load {
     }
 }
 
-/// What a case runs by its name.
+/// The load of a case by its name.
 fn load(called: &str) -> Load {
     let (_, nat, balancer) = gateway::configs();
     let flows = |factory| Load {

@@ -7,9 +7,9 @@
 //!                      agent ──► relay, 0.25 ms each way ─► server   remote
 //! ```
 //!
-//! What is started here stays on the other processor: threads and servers have the mask of the
-//! thread that starts them. The worker's thread is pinned before, so [`aside`] takes the first
-//! processor that its own mask lacks.
+//! Threads and servers started here stay on the other processor: they have the mask of the thread
+//! that starts them. The worker's thread is pinned before, so [`aside`] takes the first processor
+//! that its own mask lacks.
 
 use super::servers::{Guarded, Server, of_cassandra};
 use adapters::clock::{allowed_cpus, pin_to};
@@ -78,7 +78,7 @@ fn relay(server: u16) -> Option<u16> {
     Some(port)
 }
 
-/// One way of a connection: a thread that reads, and one that writes when the time has come.
+/// One way of a connection: a thread that reads, and a thread that writes when the time has come.
 fn carry(from: &TcpStream, into: &TcpStream) -> std::io::Result<()> {
     let (mut from, mut into) = (from.try_clone()?, into.try_clone()?);
     into.set_nodelay(true)?;
@@ -126,7 +126,7 @@ impl Kind {
         }
     }
 
-    /// All of them. What is in the process, or a file, has no distance.
+    /// All of them. A store in the process, or in a file, has no distance.
     pub const ALL: [Kind; 6] = [
         Kind::near("memory"),
         Kind::near("redb"),

@@ -64,8 +64,7 @@ fn free_port() -> Option<u16> {
 }
 
 impl Server {
-    /// A redis-server without a log: as in the paper, its memory is what counts. `folder` is its
-    /// own.
+    /// A redis-server without a log: as in the paper, its memory counts. `folder` is its own.
     pub fn redis(folder: &Path) -> Result<Self, String> {
         let version = Command::new("redis-server").arg("--version").output();
         version.map_err(|_| "there is no redis-server".to_owned())?;

@@ -1,4 +1,4 @@
-//! What is run: the shipped functions and the papers' chains, as a plan for a runtime and as a loop
+//! The loads: the shipped functions and the papers' chains, as a plan for a runtime and as a loop
 //! by hand.
 
 use super::super::lookup::{Keyed, Lookup};
@@ -169,7 +169,7 @@ fn plan<F: Functions>() -> Plan {
     Plan::new(vec![rule], factories).expect("the functions make a chain")
 }
 
-/// What can be sent packets of an order of flows.
+/// A loop that can be sent packets of an order of flows.
 pub trait Loop {
     /// Opens all flows: SYN, SYN and ACK, the head of a request.
     fn open(&mut self, flows: u32);
@@ -288,7 +288,7 @@ impl<F: Functions> Loop for Plain<F> {
                 slot.deadline = now + timeout.map_or(0, |timeout| timeout.as_nanos() as u64);
             });
             self.port.spent.extend(packets);
-            // What the runtime hands to a writer with each burst.
+            // Events, which the runtime hands to a writer with each burst.
             self.functions.forget();
         }
         cycles() - began

@@ -39,7 +39,7 @@ const PACED_NS: f64 = 50e6;
 /// The parts of the delays that are told.
 const SHARES: [(&str, f64); 3] = [("median", 0.5), ("99th", 0.99), ("99.9th", 0.999)];
 
-/// What a way to run a load has shown, run by run.
+/// The results of a way to run a load, run by run.
 #[derive(Default)]
 struct Shown {
     rates: Vec<f64>,

@@ -20,7 +20,7 @@ use wire::{HashSeed, LinkType, PacketBox, Pool};
 pub const WINDOW: usize = 512;
 /// Buffers of a worker, for messages.
 const BUFFERS: usize = 2048;
-/// What takes longer has gone wrong.
+/// A run that takes longer has gone wrong.
 const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// A request whose body lasts.
@@ -255,7 +255,7 @@ impl System {
         self.switch.port_mut(port).ready.push(packet);
     }
 
-    /// Takes what has left by a port.
+    /// Takes packets that have left by a port.
     #[inline]
     fn collect(&mut self, port: usize, mut show: impl FnMut(&PacketBox)) {
         let spent = &mut self.switch.port_mut(port).spent;

@@ -26,9 +26,9 @@ struct Delta {
     due: u64,
 }
 
-/// What became of a call.
+/// The fate of a call.
 pub(super) enum Merged {
-    /// It is in a delta.
+    /// The call is in a delta.
     Taken,
     /// These go to the object: an earlier delta, or the call itself.
     Goes(Words, u32),
@@ -88,7 +88,7 @@ impl Deltas {
         self.next_due
     }
 
-    /// Hands out those that are due, or all. One that `send` does not take stays until `later`.
+    /// Hands out due deltas, or all. A delta that `send` does not take stays until `later`.
     pub fn close(
         &mut self,
         now: u64,

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use hashbrown::HashMap;
 
-/// The most calls whose answers are awaited at a worker, those that were left among them.
+/// The most calls whose answers are awaited at a worker, abandoned calls among them.
 const SLOTS_MAX: usize = 2048;
 /// The most calls that the worker has not taken yet.
 const ASKED_MAX: usize = 4096;
@@ -58,7 +58,7 @@ impl core::fmt::Display for Ended {
 
 impl core::error::Error for Ended {}
 
-/// What is asked of an object.
+/// A question to an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// A call that changes it, with an answer.
@@ -116,7 +116,7 @@ pub(super) struct Inner {
     /// Objects that were changed, and that come back.
     pub(super) changed: VecDeque<At>,
     pub(super) returned: VecDeque<At>,
-    /// When those that are not used are looked for again.
+    /// When unused objects are looked for again.
     pub(super) unused_at: u64,
     /// A call was told that an object is its own.
     pub(super) has_told: bool,
@@ -157,7 +157,7 @@ impl Desk {
         if inner.is_closed {
             return Err(Ended::Leaving);
         }
-        // A read that is not to be stale comes behind what was merged here.
+        // A read that is not to be stale comes behind the calls merged here.
         if let What::Read(_, 0) = what
             && let Some((call, calls)) = inner.deltas.take((kind, &key))
         {
@@ -188,7 +188,7 @@ impl Desk {
         if inner.is_closed {
             return Err(Ended::Leaving);
         }
-        // What is in no delta has a place in the queue.
+        // A call in no delta has a place in the queue.
         if inner.asked.len() >= ASKED_MAX {
             return Err(Ended::Full);
         }
@@ -346,8 +346,8 @@ impl Desk {
         inner.deltas.next_due().into_iter().chain(unused).min()
     }
 
-    /// For the worker: merged calls that are due, or all. What `send` does not take stays until
-    /// `later`.
+    /// For the worker: merged calls that are due, or all. A delta that `send` does not take stays
+    /// until `later`.
     pub fn close(
         &self,
         now: u64,
@@ -381,8 +381,8 @@ impl Desk {
         }
     }
 
-    /// For the worker: whether what a call waits for ([`crate::cx::RawCx::waits_for`]) is an answer
-    /// that is here.
+    /// For the worker: whether a call waits ([`crate::cx::RawCx::waits_for`]) for an answer that is
+    /// here.
     pub fn is_answered(&self, token: u64) -> bool {
         let Ok(mut inner) = self.0.try_borrow_mut() else {
             return false;

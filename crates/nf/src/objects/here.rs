@@ -1,8 +1,8 @@
-//! Objects of a kind, one after the other: those that are at one runtime (S6 5.1, iterators).
+//! Objects of a kind that are at one runtime, one after the other (S6 5.1, iterators).
 //!
-//! An object has one holder. So what all runtimes list, taken together, is the whole collection:
-//! a function lists its objects as rows of a table ([`NetworkFunction::object_rows`]), and the
-//! tables of all runtimes are one ([`crate::table`]).
+//! An object has one holder. So the lists of all runtimes, taken together, are the whole
+//! collection: a function lists its objects as rows of a table ([`NetworkFunction::object_rows`]),
+//! and the tables of all runtimes are one ([`crate::table`]).
 //!
 //! Invariant: a look changes nothing, neither an object nor when it ends by time.
 //!
@@ -14,7 +14,7 @@ use super::{Shared, SharedObject, Single, SingleWriter};
 use crate::plain::{Plain, from_bytes};
 use alloc::boxed::Box;
 
-/// What a runtime has of each kind of objects.
+/// A runtime's objects, by kind.
 pub trait Shelf {
     /// Keys and contents of a kind: shorter keys first, then by their bytes.
     fn contents(&self, kind: u16) -> Box<dyn Iterator<Item = (&[u8], &[u8])> + '_>;
@@ -22,7 +22,7 @@ pub trait Shelf {
 
 /// A kind of objects that can be listed: [`Shared`] or [`Single`].
 pub trait Collection {
-    /// What an object is.
+    /// The type of an object.
     type Object: Plain;
     /// The kind's number at this worker.
     #[doc(hidden)]
@@ -48,7 +48,7 @@ impl<T: SingleWriter> Collection for Single<T> {
 pub struct ObjectsHere<'a>(Option<&'a dyn Shelf>);
 
 impl<'a> ObjectsHere<'a> {
-    /// Those of a runtime.
+    /// The objects of a runtime.
     pub fn of(shelf: &'a dyn Shelf) -> Self {
         ObjectsHere(Some(shelf))
     }

@@ -1,4 +1,4 @@
-//! What is known of a kind of objects: how its bytes are checked, and what its calls do.
+//! A kind of objects: how its bytes are checked, and what its calls do.
 
 use super::{SharedObject, SingleWriter};
 use crate::plain::{Plain, bytes_of, from_bytes};
@@ -46,7 +46,7 @@ pub struct Kind {
     pub is_single: bool,
     /// Nanoseconds that an object lives without a call; 0: until it is removed.
     pub idle_ns: u64,
-    /// What its calls do.
+    /// The functions of its calls.
     pub methods: Methods,
 }
 

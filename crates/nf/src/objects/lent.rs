@@ -4,10 +4,10 @@
 //! # Theory of operation
 //!
 //! The worker lends an object to the desk when the first call wants it. From then on a call takes
-//! it and puts it back with no message, and without waiting if no other call has it. What was
-//! changed is told the worker, which has it copied. When the object is to go to another runtime,
-//! the worker recalls it: the call that has it ends, the object is returned, and those that wait
-//! for it ask again, like any other runtime.
+//! it and puts it back with no message, and without waiting if no other call has it. The worker is
+//! told of the change, and has the object copied. When the object is to go to another runtime, the
+//! worker recalls it: the call that has it ends, the object is returned, and waiting calls ask
+//! again, like any other runtime.
 //!
 //! ```text
 //!   get ─► not lent ─► asked ─► the worker has it ─► lend ─► taken
@@ -15,8 +15,8 @@
 //!                                 └─► recalled: returned, with those that wait
 //! ```
 //!
-//! Invariants: one call at a time has an object; what was put last is what the next one takes, here
-//! or at another runtime; each change is told once.
+//! Invariants: one call at a time has an object; the next call, here or at another runtime, takes
+//! it as it was put last; each change is told once.
 
 use super::Words;
 use super::desk::{Ended, Inner, Key, State};
@@ -34,7 +34,7 @@ const UNUSED_NS: u64 = 1_000_000_000;
 /// An object that is lent.
 #[derive(Debug)]
 pub(super) struct Lent {
-    /// Of this loan: what is left of an earlier one is not taken for it.
+    /// The loan's number: a call with an earlier loan is told apart by it.
     number: u64,
     bytes: Vec<u8>,
     /// The call that has it, by what it was told; 0: it has been told.
@@ -47,7 +47,7 @@ pub(super) struct Lent {
     used_at: u64,
 }
 
-/// What a worker is told of an object that was changed, or comes back.
+/// The message to a worker about an object that was changed, or comes back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Put {
     /// The kind.
@@ -62,11 +62,11 @@ pub struct Put {
     pub returned: Option<Vec<u64>>,
 }
 
-/// What a call that wants an object gets.
+/// The answer to a call that wants an object.
 pub(super) enum Got<T> {
     /// The object, of this loan.
     Here(u64, T),
-    /// What is to be answered first.
+    /// The token of the question that is to be answered first.
     Waits(u64),
 }
 
@@ -153,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// An object that no call has goes to the next one that waits, or back to the worker.
+    /// An object that no call has goes to the next waiting call, or back to the worker.
     fn pass_on(&mut self, at: &At) {
         while let Some(lent) = self.lent.get_mut(at).filter(|lent| lent.taken.is_none()) {
             if lent.is_recalled {
@@ -222,7 +222,7 @@ impl Inner {
         unused.iter().for_each(|at| self.recall(at));
     }
 
-    /// What the worker is told next.
+    /// The next message to the worker.
     pub(super) fn next_put(&mut self) -> Option<Put> {
         if let Some(at) = self.changed.pop_front() {
             return self.put_of(at, false).or_else(|| self.next_put());
@@ -250,7 +250,7 @@ impl Inner {
         })
     }
 
-    /// Another incarnation of the runtime: nothing is lent, and those that wait are told so.
+    /// Another incarnation of the runtime: nothing is lent, and waiting calls are told so.
     pub(super) fn forget_lent(&mut self) {
         for (_, lent) in core::mem::take(&mut self.lent) {
             for token in lent.waiters.into_iter().chain(lent.writers) {

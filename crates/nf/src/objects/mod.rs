@@ -5,8 +5,8 @@
 //! A function says what an object is ([`SharedObject`]: plain data, a call, an answer), and opens a
 //! kind of them when its instance is made ([`crate::NetworkFunction::with_objects`]). An object has
 //! a key of the function's own; it begins as the default with the first call, and has one place in
-//! the cluster, to which calls go. So each call sees what all earlier ones did, wherever they were
-//! made.
+//! the cluster, to which calls go. So each call sees the changes of all earlier ones, wherever they
+//! were made.
 //!
 //! ```text
 //!   process ─ update(key, call) ─► Desk ─► runtime ─► holder: apply ─► copies ─┐
@@ -33,8 +33,8 @@
 //! Invariants: a token is answered once, to the call that has it (`answers_go_to_their_calls`); a
 //! full desk refuses, and allocates nothing.
 //!
-//! Not here: where an object is and how it survives (`protocols::objects`), and what takes calls
-//! off the desk (`runtime::objects`).
+//! Not here: where an object is and how it survives (`protocols::objects`), and the worker that
+//! takes calls off the desk (`runtime::objects`).
 
 mod deltas;
 mod desk;
@@ -66,7 +66,7 @@ use core::time::Duration;
 /// The longest key, in bytes.
 pub const KEY_MAX: usize = 40;
 
-/// What flows anywhere share: a content, and the calls that change it or read it.
+/// An object that flows anywhere share: a content, and the calls that change it or read it.
 ///
 /// ```
 /// # use nf::{Plain, objects::SharedObject};
@@ -91,7 +91,7 @@ pub const KEY_MAX: usize = 40;
 pub trait SharedObject: Plain + Default {
     /// A method with its arguments, at most [`CALL_MAX`] bytes.
     type Call: Plain;
-    /// What a method returns, at most [`ANSWER_MAX`] bytes.
+    /// A method's result, at most [`ANSWER_MAX`] bytes.
     type Answer: Plain;
 
     /// A call that changes the object. It depends on nothing but the two.
@@ -250,7 +250,7 @@ impl<T: SharedObject> Shared<T> {
     /// Applies a call to the object of a key as a part of others: it is added to those of this
     /// runtime that have not gone yet ([`SharedObject::merge`]), and they go as one call, within
     /// [`SharedObject::MERGE_WITHIN`]. It costs a look-up here, and no message of its own, so it is
-    /// cheap enough for each packet. What has not gone is lost with a runtime that fails.
+    /// cheap enough for each packet. Calls that have not gone are lost with a runtime that fails.
     pub fn merge(&self, key: &[u8], call: &T::Call) -> Result<(), Ended> {
         let within = u64::try_from(T::MERGE_WITHIN.as_nanos()).unwrap_or(u64::MAX);
         let fold = |earlier: &mut Words| {
@@ -269,7 +269,7 @@ impl<T: SharedObject> Shared<T> {
         asked.unwrap_or(Err(Ended::Full))
     }
 
-    /// What the object of a key answers to a call that changes nothing: an absent one as the
+    /// The answer of a key's object to a call that changes nothing: an absent object answers as the
     /// default. An answer that was asked for no longer ago than `stale` may be given again.
     #[must_use = "the answer comes with `.await`"]
     pub fn read<'a, F: NetworkFunction>(

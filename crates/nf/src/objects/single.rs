@@ -15,8 +15,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-/// What one call at a time changes in place, wherever it is: plain data, and what others may read
-/// of it.
+/// An object that one call at a time changes in place, wherever it is: plain data, and answers to
+/// calls that read it.
 ///
 /// ```
 /// use nf::Plain;
@@ -37,9 +37,9 @@ use core::time::Duration;
 ///
 /// Contents, calls and answers are plain data without times: clocks differ between hosts.
 pub trait SingleWriter: Plain + Default {
-    /// What is asked by [`Single::read`], at most [`super::CALL_MAX`] bytes.
+    /// The question of [`Single::read`], at most [`super::CALL_MAX`] bytes.
     type Call: Plain;
-    /// What is answered, at most [`super::ANSWER_MAX`] bytes.
+    /// Its answer, at most [`super::ANSWER_MAX`] bytes.
     type Answer: Plain;
 
     /// How long an object lives without being used; `None`: until it is removed. It ends between
@@ -66,7 +66,7 @@ impl<T> core::fmt::Debug for Single<T> {
 impl<T: SingleWriter> Single<T> {
     /// The object of a key, which is made if it is absent, for this call alone until [`Held`] is
     /// dropped. An object that is at this runtime, and in no other call, is there at once: no
-    /// message is sent, and the packet does not wait. Else it comes when those that wanted it
+    /// message is sent, and the packet does not wait. Else it comes when calls that wanted it
     /// before have had it.
     #[must_use = "the object comes with `.await`"]
     pub fn get<'s: 'c, 'c, F: NetworkFunction>(
@@ -93,9 +93,9 @@ impl<T: SingleWriter> Single<T> {
         }
     }
 
-    /// What the object of a key answers to a call that changes nothing, as it was put back last: an
-    /// absent one as the default. An answer that was asked for no longer ago than `stale` may be
-    /// given again.
+    /// The answer of a key's object, as it was put back last, to a call that changes nothing: an
+    /// absent object answers as the default. An answer that was asked for no longer ago than
+    /// `stale` may be given again.
     #[must_use = "the answer comes with `.await`"]
     pub fn read<'a, F: NetworkFunction>(
         &'a self,
@@ -122,8 +122,8 @@ impl<T: SingleWriter> Single<T> {
     }
 }
 
-/// An object that this call alone has. What is changed in it is there for the next one when this is
-/// dropped; a call that is given up leaves what it has changed so far.
+/// An object that this call alone has. The next call has the changes when this is dropped; a call
+/// that is given up leaves the changes that it has made so far.
 pub struct Held<'s, T: SingleWriter> {
     door: &'s Door,
     at: (u16, Key),
@@ -145,7 +145,7 @@ impl<'s, T: SingleWriter> Held<'s, T> {
         }
     }
 
-    /// Gives the object to the next call, and waits until what this one has changed survives the
+    /// Gives the object to the next call, and waits until the changes of this one survive the
     /// failure of a runtime: a packet that leaves behind it depends on nothing that one failure
     /// undoes.
     pub fn release<'c, F: NetworkFunction>(mut self, cx: &'c mut Cx<F>) -> Releasing<'c>

@@ -82,7 +82,7 @@ fn answers_go_to_their_calls() {
     assert_eq!(desk.take(one), None);
     assert_eq!(desk.take(two), Some(Ok(words(20))));
     assert_eq!(desk.take(two), None);
-    // What is left is another's afterwards, and a late answer is nothing to that one.
+    // An abandoned place is another call's afterwards, and a late answer is not given to that call.
     desk.leave(one);
     desk.answer(one, Ok(words(10)));
     let (three, four) = (ask(3), ask(4));
@@ -140,7 +140,7 @@ fn merged_calls_go_as_one_when_the_first_is_due() {
     assert_eq!((desk.next_due(), closed(&desk, u64::MAX, true)), (None, vec![]));
 }
 
-/// What is not taken stays, and takes more.
+/// A delta that is not taken stays, and takes more.
 #[test]
 fn a_delta_that_cannot_go_stays() {
     let (all, shared) = opened();
@@ -171,7 +171,7 @@ fn what_does_not_merge_goes_by_itself() {
     assert_eq!((beyond, closed(&desk, 0, true).len()), (76, 1024));
 }
 
-/// A read that is not to be stale comes behind what was merged here.
+/// A read that is not to be stale comes behind the calls merged here.
 #[test]
 fn a_read_closes_the_delta_of_its_key() {
     let (all, shared) = opened();
@@ -258,7 +258,7 @@ fn a_lent_object_is_one_calls_after_another() {
     assert_eq!(owned.desk.next().unwrap().what, What::Get);
     owned.lend(7, first);
     assert!(owned.desk.has_told());
-    // It is the first one's before that has collected it.
+    // The object is the first call's before that has collected it.
     let second = owned.get().unwrap_err();
     let (loan, value) = owned.collect(first).unwrap();
     assert_eq!((value, owned.collect(second), owned.desk.next()), (7, None, None));
@@ -285,7 +285,7 @@ fn an_object_that_is_recalled_comes_back_with_those_that_wait() {
     let (loan, _) = owned.collect(first).unwrap();
     let second = owned.get().unwrap_err();
     owned.desk.recall(owned.at.0, &owned.at.1);
-    // One that comes now asks the worker.
+    // A call that comes now asks the worker.
     let third = owned.get().unwrap_err();
     assert_eq!(owned.desk.next().unwrap().token, third);
     assert!(!owned.desk.wait(owned.at.0, &owned.at.1, third));
@@ -293,7 +293,7 @@ fn an_object_that_is_recalled_comes_back_with_those_that_wait() {
     owned.put(loan, 2);
     assert_eq!(owned.desk.next_put(), Some(owned.told(Some(2), None)));
     assert_eq!(owned.desk.next_put(), Some(owned.told(None, Some(vec![second]))));
-    // What is left of the loan is none of the next one.
+    // A number of the loan is not one of the next loan.
     owned.lend(5, second);
     let (next, value) = owned.collect(second).unwrap();
     assert_eq!(value, 5);

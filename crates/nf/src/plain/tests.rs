@@ -1,5 +1,5 @@
-//! What the derives write out, run; under miri too:
-//! `cargo +nightly miri test -p flowkeep-nf plain`.
+//! Runs the code that the derives write out; under miri too: `cargo +nightly miri test -p
+//! flowkeep-nf plain`.
 
 use super::*;
 use alloc::format;

@@ -1,4 +1,4 @@
-//! The driver's process: what it gives up, and how it does what it is asked.
+//! The driver's process: the rights that it gives up, and how it serves calls.
 //!
 //! ```text
 //!   serve ─ limits ─ Open: the driver is opened ─ rights are given up ─┬─ calls, one after another ─► driver
@@ -75,7 +75,7 @@ pub fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// What a bad answer may take.
+/// Limits the memory that a bad answer may take.
 fn limit() -> io::Result<()> {
     // Also where this process is stopped.
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -128,7 +128,7 @@ fn begin_to_beat(voice: Voice) -> io::Result<()> {
             thread::sleep(BEAT);
             let mut speaker = lock(&voice);
             if speaker.works {
-                // One that is not read is followed by the end.
+                // A beat that is not read is followed by the end.
                 let _ = say(&mut speaker.socket, &Answer::Working);
             }
         }

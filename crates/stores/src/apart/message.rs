@@ -1,4 +1,4 @@
-//! What goes over the socket between a process and its store's driver, and how it is read.
+//! Messages over the socket between a process and its store's driver, and how they are read.
 //!
 //! ```text
 //!   length u32, little-endian, at most MESSAGE_MAX │ a Request, or an Answer, as `postcard` writes it
@@ -13,7 +13,7 @@
 //! Partitions and variables go by their keys ([`crate::name`]), which have one reading.
 //!
 //! Invariants: both ends read as much as has come and no more than [`MESSAGE_MAX`], whatever the
-//! length says; nothing that is read nests; what is behind a message in its frame makes it none
+//! length says; no message nests; bytes behind a message in its frame make it none
 //! (`whatever_comes_is_read_or_refused`).
 
 use crate::batch::{Batch, KeptBatch};
@@ -69,7 +69,7 @@ impl<'m> Sent<'m> {
     }
 }
 
-/// What the driver is to do.
+/// A call for the driver.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request<'m> {
     /// Once, first: which form messages have, and which store.
@@ -110,14 +110,14 @@ pub enum Request<'m> {
     },
 }
 
-/// What a store did not do.
+/// A store's failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     pub problem: String,
     pub remedy: String,
 }
 
-/// What the driver says.
+/// The driver's answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer<'m> {
     /// The call goes on.
@@ -129,7 +129,7 @@ pub enum Answer<'m> {
     Done,
     Epoch(u64),
     Version(Option<Version>),
-    /// What is known of batches; of the others why nothing is.
+    /// Outcomes of batches; of the others why there is none.
     Written(Vec<Outcome>, Option<Failed>),
     #[serde(borrow)]
     Elements(Vec<(Bytes<'m>, Bytes<'m>)>),
@@ -164,7 +164,7 @@ pub fn read(from: &mut impl Read, into: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// What a message says, if it is one.
+/// The content of a message, if it is one.
 pub fn parsed<'m, M: Deserialize<'m>>(bytes: &'m [u8]) -> Option<M> {
     let (message, rest) = postcard::take_from_bytes(bytes).ok()?;
     rest.is_empty().then_some(message)

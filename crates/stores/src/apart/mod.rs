@@ -1,9 +1,9 @@
-//! A driver in a process of its own: what a node answers can end that one, and not Flowkeep.
+//! A driver in a process of its own: a node's answer can end that process, and not Flowkeep.
 //!
 //! The library that speaks to Cassandra trusts its nodes. It reserves memory for as many columns as
-//! an answer claims to have, and reads types within types by recursion. The one that speaks to Redis
-//! keeps an answer of any length until it is whole. So one answer of a hostile server ends the
-//! process, by an allocation that fails or a stack that is full. Neither can be caught. So both
+//! an answer claims to have, and reads types within types by recursion. The library that speaks to
+//! Redis keeps an answer of any length until it is whole. So one answer of a hostile server ends
+//! the process, by an allocation that fails or a stack that is full. Neither can be caught. So both
 //! libraries run apart (decision 39).
 //!
 //! # Theory of operation
@@ -23,9 +23,9 @@
 //!
 //! *A call* is one [`Request`] and its [`Answer`]; there is one at a time. A beat says each
 //! [`BEAT`] that the call goes on, so a process that is stopped is told from a slow store. Whatever
-//! is not an answer ends the process, so no answer is taken for that of another call. A call without
-//! a whole answer is a [`Failure`], and may have been done: what the trait says of failures holds,
-//! and the agent repeats the call.
+//! is not an answer ends the process, so no answer is taken for that of another call. A call
+//! without a whole answer is a [`Failure`], and may have been done: the trait's rules for failures
+//! hold, and the agent repeats the call.
 //!
 //! *An answer that never ends* is whole at no time, and each of its bytes is in time for the library.
 //! So a call is over with [`Patience::call`], and [`crate::agent::LAST`] behind the agent's order to
@@ -33,7 +33,7 @@
 //!
 //! *A start* costs some ten milliseconds. The pause before it doubles from [`PAUSE`] to
 //! [`PAUSE_MAX`] while processes live for less than [`GOOD`]; calls fail at once meanwhile, with
-//! what ended the last one.
+//! the cause of the last one's end.
 //!
 //! *Secrets.* The URI goes over the socket: no password is among the words or in the environment of
 //! a process. Files that the URI names are read there, by the same user.
@@ -44,8 +44,8 @@
 //! none of the other descriptors, none of the rights, and cannot get any.
 //!
 //! *The end.* The socket is the process's standard input: however Flowkeep ends, the other end is
-//! closed, and a thread that reads it ends the process. One that is stopped is killed by the kernel
-//! with the thread that started it. It is not in the terminal's group.
+//! closed, and a thread that reads it ends the process. The kernel kills a stopped process with the
+//! thread that started it. The process is not in the terminal's group.
 //!
 //! *An upgrade* that replaces the program's file changes nothing for a running Flowkeep:
 //! `/proc/self/exe` is the file that it runs, also when it has no name any more.
@@ -82,7 +82,7 @@ use std::time::{Duration, Instant};
 
 /// The last word of a program that is to be a driver.
 pub const WORD: &str = "store-driver";
-/// What the process may have of memory for data, in bytes.
+/// The most memory for data that the process may have, in bytes.
 pub const MEMORY: u64 = 2 << 30;
 /// The most bytes of all messages that answer a call: a good process has no more.
 pub const ANSWER_MAX: usize = 2 << 30;
@@ -92,7 +92,7 @@ pub const BEAT: Duration = Duration::from_secs(1);
 pub const PAUSE: Duration = Duration::from_millis(100);
 /// And at last.
 pub const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Behind one that has lived for so long, there is no pause.
+/// Behind a process that has lived for so long, there is no pause.
 pub const GOOD: Duration = Duration::from_secs(10);
 
 const HOSTILE: &str = "see that its server is whole and your own (over TLS, with `ca`): an answer that cannot be read \
@@ -101,7 +101,7 @@ const ENDS: &str = "nothing: Flowkeep ends, and says which changes are not in th
 const STARTS: &str = "see that /proc is mounted, and that this program may start itself (sandbox, number of processes); \
                       it is tried again, and changes wait meanwhile";
 
-/// What is started, with which words before [`WORD`].
+/// The program to start, with which words before [`WORD`].
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Its file.
@@ -121,7 +121,7 @@ pub fn run_apart() {
     });
 }
 
-/// What drivers that should run apart run in, if they do.
+/// The program that drivers which should run apart run in, if they do.
 #[cfg(any(feature = "redis", feature = "cassandra"))]
 pub(crate) fn program() -> Option<&'static Program> {
     PROGRAM.get()
@@ -156,11 +156,11 @@ pub struct Apart {
     last: Arc<OnceLock<Instant>>,
     process: Option<Process>,
     pause: Duration,
-    /// When it may be started again, and what was said last.
+    /// When it may be started again, and the last failure.
     absent: Option<(Instant, Failure)>,
 }
 
-/// What an answer is of a call.
+/// An answer's place in a call.
 enum Step<R> {
     More,
     Last(R),
@@ -332,13 +332,13 @@ impl Apart {
         Err(Trouble::Wrong)
     }
 
-    /// What the driver said of its store, fit to be printed.
+    /// The driver's words on its store, fit to be printed.
     fn said(&self, failed: &Failed) -> Failure {
         let fit = |said: &str| plain(said, usize::MAX, 2000);
         Failure::new(&self.name, fit(&failed.problem), fit(&failed.remedy))
     }
 
-    /// Ends the process, if it has not ended: what it says next would be no answer.
+    /// Ends the process, if it has not ended: its next message would be no answer.
     fn lose(&mut self, trouble: &Trouble) -> Failure {
         let Some(process) = self.process.take() else {
             return Failure::new(&self.name, "its driver has no process", STARTS);

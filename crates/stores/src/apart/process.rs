@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is said of the end of a process, at most.
+/// The most bytes of words on the end of a process.
 const WORDS_MAX: usize = 240;
-/// How long a process has that is told to end, and the kernel to kill one.
+/// How long a process may take to end when told to, and the kernel to kill one.
 const GRACE: Duration = Duration::from_secs(2);
-/// What the process has of the environment: where its libraries and the system's authorities are.
+/// The environment variables of the process: where its libraries and the system's authorities are.
 const ENVIRONMENT: [&str; 3] = ["LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// A process that runs. It ends with this.
@@ -114,7 +114,7 @@ fn first_words(mut errors: ChildStderr) -> String {
     let _ = errors.by_ref().take(4096).read_to_end(&mut words);
     let _ = io::copy(&mut errors, &mut io::sink());
     let words = plain(&String::from_utf8_lossy(&words), 2, WORDS_MAX);
-    // What the program says of its memory ends with what helps otherwise.
+    // The program's words on its memory end with remedies for other cases.
     words.split("; ").next().unwrap_or_default().to_owned()
 }
 

@@ -1,8 +1,7 @@
 //! `memory:`, tables in this process.
 //!
 //! Clones share them, so a function that ends and begins again finds its variables as long as the
-//! process is there. It is the model that the conformance suite compares other drivers with, and
-//! what a benchmark compares them with.
+//! process is there. The conformance suite and benchmarks compare other drivers with it.
 
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};

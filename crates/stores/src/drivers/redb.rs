@@ -11,9 +11,10 @@
 //! | `records` | name | value |
 //!
 //! After an error of the disk the library refuses all further calls. So a failure closes the file,
-//! and the next call opens it again, from its last whole transaction. Whether the one that failed
-//! is in it is not known: the agent repeats its batches, and their versions tell. Another process
-//! that had the file in between has claimed its partitions, so the earlier writer is fenced.
+//! and the next call opens it again, from its last whole transaction. Whether the failed
+//! transaction is in it is not known: the agent repeats its batches, and their versions tell.
+//! Another process that had the file in between has claimed its partitions, so the earlier writer
+//! is fenced.
 //!
 //! A file that is not there is made beside its name (`PATH.new`), and gets its name when it is
 //! whole.
@@ -35,7 +36,7 @@ const VERSIONS: TableDefinition<'_, &str, (u64, u64)> = TableDefinition::new("ve
 const ELEMENTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("elements");
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 
-/// What is said of a file that another process has.
+/// The problem of a file that another process has.
 const HELD: &str = "another process has the file: give each process a file of its own";
 
 /// Whether a failure says that another process has the file.
@@ -105,7 +106,7 @@ fn looked(path: &Path) -> Result<(), redb::Error> {
     see_that_it_is_a_file(path)?;
     let opened = std::fs::File::options().read(true).write(true).open(path);
     let file = opened.map_err(redb::Error::Io)?;
-    // It goes with the file, so the next one has it.
+    // The lock goes with the file, so the next one has it.
     if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
         return Err(redb::Error::DatabaseAlreadyOpen);
     }
@@ -117,13 +118,13 @@ fn looked(path: &Path) -> Result<(), redb::Error> {
     }
     match ReadOnlyDatabase::open(path) {
         Ok(database) => see_its_tables(&database.begin_read()?),
-        // It was not closed. Opening mends that, and writes for it.
+        // The database was not closed. Opening mends that, and writes for it.
         Err(DatabaseError::RepairAborted) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// What is no file, such as a pipe, cannot be read at a place.
+/// A path to no file, such as a pipe, cannot be read at a place.
 fn see_that_it_is_a_file(path: &Path) -> Result<(), redb::Error> {
     match std::fs::metadata(path) {
         Ok(found) if !found.is_file() => Err(redb::Error::Io(ErrorKind::InvalidData.into())),
@@ -132,7 +133,7 @@ fn see_that_it_is_a_file(path: &Path) -> Result<(), redb::Error> {
     }
 }
 
-/// The tables that are there are those of a store; those that are not are made.
+/// The tables that are there are a store's; missing ones are made.
 fn see_its_tables(transaction: &redb::ReadTransaction) -> Result<(), redb::Error> {
     let seen = |opened: Result<(), TableError>| match opened {
         Ok(()) | Err(TableError::TableDoesNotExist(_)) => Ok(()),
@@ -161,7 +162,7 @@ fn make(path: &Path) -> Result<Database, redb::Error> {
     let beside = PathBuf::from(beside);
     let made = with_tables(&beside);
     if matches!(made, Err(redb::Error::DatabaseAlreadyOpen)) {
-        // It is another process' that is making it.
+        // Another process is making the file.
         return made;
     }
     // Unlike a renaming, this replaces no file that another process has made meanwhile.
@@ -174,7 +175,7 @@ fn make(path: &Path) -> Result<Database, redb::Error> {
             .map_err(redb::Error::Io)?;
         Ok(database)
     });
-    // What is left of a making that failed is of no use.
+    // The rest of a failed making is of no use.
     let _ = std::fs::remove_file(&beside);
     named
 }
@@ -204,7 +205,7 @@ fn transact<R>(
     Ok(done)
 }
 
-/// The file's error, and what a person may do.
+/// The file's error, and the remedy.
 fn failed(name: &str, error: &redb::Error) -> Failure {
     let remedy = match error {
         redb::Error::DatabaseAlreadyOpen => HELD,

@@ -1,6 +1,7 @@
 //! Bringing a store up that is behind: step by step, while the other goes on alone.
 //!
-//! Not here: what the other is told meanwhile ([`super`]), and what the store lacks ([`Debt`]).
+//! Not here: the batches for the other store meanwhile ([`super`]), and the changes that the store
+//! lacks ([`Debt`]).
 
 use super::debt::Debt;
 use super::side::Asked;
@@ -24,7 +25,7 @@ pub(super) enum Step {
     Write(Asked<Version>, Debt),
 }
 
-/// What a claim found there.
+/// The result of a claim at a store.
 pub(super) struct Claimed {
     /// Nothing where another process has the partition.
     epoch: Option<u64>,
@@ -35,7 +36,7 @@ pub(super) struct Claimed {
 }
 
 impl Mirror {
-    /// Brings up what is behind, as far as that goes without waiting.
+    /// Brings up partitions that are behind, as far as that goes without waiting.
     pub(super) fn bring_up(&mut self) {
         for at in 0..2 {
             while self.step(at) {}
@@ -133,7 +134,7 @@ impl Mirror {
         match raised {
             Ok(Outcome::Stored) => part.has_raised(),
             Ok(Outcome::Fenced) => part.fenced = true,
-            // What it has lost is found out by the next batch, or by the next look.
+            // The next batch, or the next look, finds out its losses.
             Ok(Outcome::Forgotten) | Err(_) => {}
         }
         !part.must_raise
@@ -149,7 +150,7 @@ impl Mirror {
             return false;
         };
         if epoch >= part.epoch {
-            // It was claimed more often than the gap is wide.
+            // The partition was claimed more often than the gap is wide.
             part.epoch = epoch;
             part.raise();
         }
@@ -158,7 +159,7 @@ impl Mirror {
         };
         debt.has_made(Version { epoch, sequence: 0 });
         if claimed.needs_copy {
-            // What changes from now on comes on top of it.
+            // Changes from now on come on top of the copy.
             debt.begin_copy();
             let (of, known) = (partition.clone(), claimed.variables);
             let asked = self.sides[1 - at].ask(move |driver| read_all(driver, &of, known));
@@ -207,7 +208,7 @@ impl Mirror {
         match answer {
             Ok(made) => debt.has_made(made),
             Err(_) => {
-                // It may be executed late: the next claim fences it.
+                // The batch may be executed late: the next claim fences it.
                 debt.made = None;
                 if sent.has_copy() {
                     *debt = Debt::of_everything();
@@ -244,7 +245,8 @@ impl Mirror {
             Ok(Outcome::Fenced) => part.fenced = true,
             Ok(_) => part.debts[at] = None,
             Err(_) => {
-                // It may have the other's version by now: that one has to be ahead of it again.
+                // The store may have the other's version by now: that one has to be ahead of it
+                // again.
                 part.raise();
                 if let Some(debt) = part.debts[at].as_mut() {
                     debt.made = None;
@@ -268,7 +270,7 @@ fn claim_behind(
     let has = driver.version(partition)?.unwrap_or_default();
     let mut claimed = Claimed {
         epoch: None,
-        // A debt is worth nothing to a store that has lost what came before it.
+        // A debt is worth nothing to a store that has lost the changes before it.
         needs_copy: needs_copy || has < least,
         variables: Vec::new(),
     };

@@ -1,5 +1,4 @@
-//! What one of two stores has yet to be told: of each element the last change, whatever came before
-//! it.
+//! Changes that one of two stores lacks: of each element the last change, whatever came before it.
 
 use crate::batch::{Batch, Change, KeptBatch};
 use crate::driver::Version;
@@ -10,25 +9,25 @@ use variables::buffer::{BATCH_BYTES, CLEAR, PUT, REMOVE};
 /// The most bytes of a partition's changes that are kept. Beyond that the store gets a copy of
 /// everything.
 pub const BYTES_MAX: usize = 16 << 20;
-/// What a change costs in memory besides its bytes, about.
+/// The memory of a change besides its bytes, about.
 const OVERHEAD: usize = 128;
 
 #[derive(Default)]
 struct Changed {
     /// All that the store had is gone, before the rest.
     cleared: bool,
-    /// By field; `None` is one that is gone.
+    /// Values by field; `None` is a field that is gone.
     fields: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// What a store lacks of a partition.
+/// The changes of a partition that a store lacks.
 #[derive(Default)]
 pub struct Debt {
     variables: BTreeMap<VariableName, Changed>,
     bytes: usize,
     /// The store needs everything: changes are not kept until it is read.
     pub needs_copy: bool,
-    /// Whether a copy of everything is among what waits.
+    /// Whether a copy of everything is among the waiting changes.
     has_copy: bool,
     /// The version that bringing it up has made there; nothing before the partition was claimed for
     /// that.
@@ -56,13 +55,13 @@ impl Debt {
         (self.made, self.least) = (Some(version), version);
     }
 
-    /// The copy of everything is being read: what changes from now on is kept.
+    /// The copy of everything is being read: changes from now on are kept.
     pub fn begin_copy(&mut self) {
         self.variables.clear();
         (self.bytes, self.needs_copy, self.has_copy) = (0, false, false);
     }
 
-    /// Whether a copy of everything is among what waits.
+    /// Whether a copy of everything is among the waiting changes.
     pub fn has_copy(&self) -> bool {
         self.has_copy
     }
@@ -112,7 +111,7 @@ impl Debt {
         self.has_copy = true;
     }
 
-    /// What came before this.
+    /// Puts earlier changes under these.
     pub fn put_under(&mut self, older: Debt) {
         self.bytes += older.bytes;
         self.has_copy |= older.has_copy;
@@ -128,7 +127,7 @@ impl Debt {
         }
     }
 
-    /// Takes the changes out, which are sent now; what comes meanwhile is kept.
+    /// Takes the changes out, which are sent now; changes that come meanwhile are kept.
     pub fn take(&mut self) -> Debt {
         Debt {
             variables: std::mem::take(&mut self.variables),
@@ -153,7 +152,8 @@ impl Debt {
         }
     }
 
-    /// What waits, as batches of at most [`BATCH_BYTES`] behind a version; none where nothing does.
+    /// The waiting changes, as batches of at most [`BATCH_BYTES`] behind a version; none where
+    /// nothing waits.
     pub fn batches(&self, partition: &PartitionName, behind: Version) -> Vec<KeptBatch> {
         let names: Vec<VariableName> = self.variables.keys().cloned().collect();
         let mut batches = Vec::new();

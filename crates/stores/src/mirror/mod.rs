@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! A [`Mirror`] is a driver over two. A batch is acknowledged when both stores have it, or when one
-//! has it and the other is known to lack it. It is read from the first, unless that is the one that
+//! has it and the other is known to lack it. The mirror reads from the first, unless that store
 //! lacks something.
 //!
 //! ```text
@@ -32,16 +32,16 @@
 //! has lost its data, is a copy of all variables. Calls for that run beside the agent's writing;
 //! only the last one is waited for.
 //!
-//! *Epochs.* The agent keeps the epoch that its claim gave; batches go out with the one that the
+//! *Epochs.* The agent keeps the epoch that its claim gave; batches go out with the epoch that the
 //! partition has by now.
 //!
 //! Invariants: of a partition at most one store is behind (`leave`); a store that is behind has a
-//! lower version than the other, until it has everything; what is acknowledged is at a store that a
-//! start will read. Checkers: the tests in `tests/servers/mirror.rs`,
+//! lower version than the other, until it has everything; an acknowledged batch is at a store that
+//! a start will read. Checkers: the tests in `tests/servers/mirror.rs`,
 //! `one_of_two_stores_may_fail_at_any_call`.
 //!
 //! Not here: records (locks, guarded writes), which are in the first store alone; a start while one
-//! of both is away, which is refused, since the one that answers may be the one that is behind.
+//! of both is away, which is refused, since the store that answers may be behind.
 
 mod bringing;
 mod debt;
@@ -62,7 +62,7 @@ use std::sync::{Arc, Mutex};
 /// By how much an epoch is raised where one store goes on alone: more than the other is claimed
 /// until it is brought up.
 const GAP: u64 = 1 << 20;
-/// How often a batch is sent in one call: to both, to the one that goes on alone, and once more.
+/// How often a batch is sent in one call: to both, to the store that goes on alone, and once more.
 const ROUNDS: usize = 3;
 
 /// How one of the two does.
@@ -80,7 +80,7 @@ pub struct SideHealth {
     pub waiting_bytes: u64,
     /// Copies of whole partitions that it was given.
     pub copies: u64,
-    /// What the last failure said.
+    /// The last failure.
     pub last_failure: Option<Failure>,
 }
 
@@ -102,7 +102,7 @@ impl Watch {
 pub enum Told {
     /// This store lacks changes from now on; the other one goes on alone.
     Behind(String, Failure),
-    /// It has everything again.
+    /// This store has everything again.
     InStep(String),
 }
 
@@ -142,7 +142,7 @@ impl Part {
         }
     }
 
-    /// What a store that is in step has, unless it has lost it.
+    /// The least version of a store in step that has lost nothing.
     fn least(&self) -> Version {
         Version {
             epoch: self.heard,
@@ -186,7 +186,7 @@ struct Raise {
     version: Version,
 }
 
-/// What became of a partition's part of a call.
+/// The outcomes of a partition's part of a call.
 type Said = (Vec<Outcome>, Option<Failure>);
 
 /// Two stores as one driver.
@@ -259,8 +259,8 @@ impl Mirror {
         }
     }
 
-    /// Which stores take part in a call for this partition: those in step, but not one that is
-    /// known to fail while the other is not.
+    /// Which stores take part in a call for this partition: stores in step, but not a store known
+    /// to fail while the other is not.
     fn takers(&mut self, partition: &PartitionName) -> [bool; 2] {
         let out = [self.sides[0].is_out(), self.sides[1].is_out()];
         let Some(part) = self.parts.get_mut(partition) else {
@@ -274,7 +274,7 @@ impl Mirror {
         [part.is_in_step(0), part.is_in_step(1)]
     }
 
-    /// Sends batches to each store that is in step; answers by store and batch what it said.
+    /// Sends batches to each store that is in step; answers their outcomes by store and batch.
     fn send(&mut self, batches: &[Batch<'_>], open: &[usize]) -> [BTreeMap<usize, Outcome>; 2] {
         let mut jobs: [Vec<KeptBatch>; 2] = Default::default();
         let mut raises: [Vec<Raise>; 2] = Default::default();
@@ -331,7 +331,7 @@ impl Mirror {
         heard
     }
 
-    /// What a batch's outcome is, by what the stores in step said; nothing where it has to be sent
+    /// A batch's outcome, by the answers of the stores in step; nothing where it has to be sent
     /// again.
     fn judge(&mut self, batch: &Batch<'_>, said: [Option<Outcome>; 2]) -> Option<Outcome> {
         let part = self.parts.get_mut(batch.partition)?;
@@ -425,7 +425,7 @@ impl Mirror {
         if !is_alike {
             debts[1 - truth] = Some(Debt::of_everything());
         }
-        // What was there may be later in the same epoch, and stays.
+        // The store's version may be later in the same epoch, and stays.
         let has = versions[truth].filter(|has| *has > version).unwrap_or(version);
         self.parts.insert(partition.clone(), Part::new(has, debts));
         self.show();
@@ -519,7 +519,7 @@ impl Driver for Mirror {
                 sequence: 0,
             }));
         }
-        // What a store has lost, the other still has.
+        // The other store still has the changes that a store has lost.
         let has_all =
             |found: &Option<Option<Version>>| found.as_ref().is_some_and(|found| has(found) >= ours);
         for at in 0..2 {
@@ -653,7 +653,8 @@ impl Driver for Mirror {
 }
 
 impl Raise {
-    /// Tells a store; one that has lost what it had stays as it is, and forgets the next batch.
+    /// Tells a store; a store that has lost changes stays as it is, and answers the next batch with
+    /// `Forgotten`.
     fn tell(&self, driver: &mut dyn Driver) -> Result<Outcome, Failure> {
         let has = driver.version(&self.partition)?.unwrap_or_default();
         match has < self.least {
@@ -668,7 +669,7 @@ fn lost(partition: &PartitionName) -> Failure {
     Failure::new(&partition.to_string(), problem, "it is tried again")
 }
 
-/// Raises epochs and writes; what was said before a failure counts.
+/// Raises epochs and writes; outcomes before a failure count.
 fn write(driver: &mut dyn Driver, raises: &[Raise], batches: &[KeptBatch]) -> Said {
     for raise in raises {
         if let Err(failure) = raise.tell(driver) {

@@ -1,4 +1,4 @@
-//! One of the two stores of a mirror: its driver on a thread of its own, so that one that stalls
+//! One of the two stores of a mirror: its driver on a thread of its own, so that a stalled store
 //! holds the other up once and no more.
 
 use crate::driver::{Driver, Failure};
@@ -96,7 +96,7 @@ impl Side {
             .is_none_or(|outage| Instant::now() >= outage.next)
     }
 
-    /// Has its thread do this with the driver, behind what it was asked before.
+    /// Has its thread do this with the driver, behind earlier calls.
     pub fn ask<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn Driver) -> Result<R, Failure> + Send + 'static,

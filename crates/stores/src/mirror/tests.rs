@@ -1,4 +1,4 @@
-//! Two stores of which one fails, at any call: what was acknowledged is there, whatever dies.
+//! Two stores of which one fails, at any call: acknowledged changes are there, whatever dies.
 
 use super::*;
 use crate::drivers::memory::Memory;
@@ -98,7 +98,7 @@ fn persist<R>(mut call: impl FnMut() -> Result<R, Failure>) -> R {
     }
 }
 
-/// Writes a batch and answers what became of it; puts into `model` what the stores have then.
+/// Writes a batch and answers its outcome; puts the stores' content of then into `model`.
 fn put(mirror: &mut Mirror, epoch: u64, sequence: u64, model: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Outcome {
     let mut buffer = Buffer::new();
     let field = (sequence % 5) as u8;
@@ -234,7 +234,7 @@ fn a_store_that_lost_its_data_is_given_a_copy_and_one_that_is_away_is_missed_at_
     );
 }
 
-/// What is asked of a store waits for its answer to an earlier call. That is no failure.
+/// A call to a store waits for its answer to an earlier call. That is no failure.
 #[test]
 fn a_store_that_is_read_for_a_copy_answers_all_else_behind_it() {
     let (lost, other) = (Memory::default(), PartitionName::new("f", "m", 1).unwrap());

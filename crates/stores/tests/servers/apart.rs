@@ -1,5 +1,5 @@
-//! A driver in a process of its own: it does what it does otherwise (in [`crate::conformance`]), and
-//! what ends it, stops it or makes it say anything is a failure of a call.
+//! A driver in a process of its own: it does as it does otherwise (in [`crate::conformance`]), and
+//! an event that ends it, stops it or makes it say anything is a failure of a call.
 //!
 //! Not here: that it ends with Flowkeep, and what it has of it (`crates/flowkeep/tests/apart.rs`).
 
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Not a test: what the process does. Its last word says that it is one.
+/// Not a test: the process's work. Its last word says that it is one.
 #[test]
 fn store_driver() {
     if std::env::args().next_back().as_deref() == Some(apart::WORD) {
@@ -71,7 +71,7 @@ fn counts_are_exact_while_the_process_is_killed() {
     let Ok(server) = Server::start(&[]).map_err(|why| println!("not run: {why}")) else {
         return;
     };
-    // Each answer is late, so there is always a call, and often one that was done.
+    // Each answer is late, so there is always a call, and often it was done.
     let through = format!("redis://127.0.0.1:{}", slow_proxy(server.port, 5..40));
     let driver = Apart::new(program("killed"), &through);
     let reports = Arc::new(Mutex::new(Vec::new()));
@@ -119,7 +119,7 @@ fn a_process_that_is_stopped_is_given_up_and_another_goes_on() {
     assert_eq!(driver.version(&name(0)).unwrap().unwrap().epoch, epoch);
 
     assert_eq!(signal("stopped", Signal::STOP), 1);
-    // It stands still a moment after it was told to.
+    // The process stands still a moment after it was told to.
     while processes("stopped").iter().any(|process| !is_stopped(*process)) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -133,7 +133,7 @@ fn a_process_that_is_stopped_is_given_up_and_another_goes_on() {
     assert_eq!(processes("stopped"), []);
 }
 
-/// What a call says of a process that is this script.
+/// A call's failure at a process that is this script.
 fn said(script: &str, silence: Duration, call: impl FnOnce(&mut Apart) -> Result<(), Failure>) -> String {
     let program = Program {
         path: "/bin/sh".into(),
@@ -163,7 +163,7 @@ fn what_is_no_answer_ends_the_process_and_nothing_else() {
     const SILENT: &str = "it does not answer";
     let long = Duration::from_secs(60);
     let version = |driver: &mut Apart| driver.version(&name(0)).map(drop);
-    // It says that it is opened, and at once what it answers to the call.
+    // The script answers that the store is opened, and at once the call.
     let opened = |bytes: &str| format!("printf '\\002\\000\\000\\000\\001\\001{bytes}' >&0; exec sleep 9");
     let plain = |bytes: &str| format!("printf '{bytes}' >&0; exec sleep 9");
     for (script, expected) in [
@@ -183,7 +183,7 @@ fn what_is_no_answer_ends_the_process_and_nothing_else() {
         ("kill -USR2 $$".to_owned(), "it ended with signal 12"),
         // Without standard error it is ended.
         ("exec 2>&-; exec sleep 9".to_owned(), "it ended with signal 9"),
-        // It works, and works; byte by byte; it says nothing.
+        // A process that works, and works; one byte by byte; one without a word.
         (opened(""), SILENT),
         (
             "while :; do printf '\\001\\000\\000\\000\\000' >&0; sleep 0.1; done".to_owned(),

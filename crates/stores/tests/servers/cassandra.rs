@@ -5,9 +5,9 @@
 //!                ── end of file, however the process ended ──► keeper kills it and removes its folder
 //! ```
 //!
-//! Tests that only use the node hold it for reading, those that harm it for writing. One with other
-//! settings is its test's own ([`Node::start_with`]). The shared one takes clients with and without
-//! TLS.
+//! Tests that only use the node hold it for reading, tests that harm it for writing. A node with
+//! other settings is its test's own ([`Node::start_with`]). The shared node takes clients with and
+//! without TLS.
 
 use crate::authority::Authority;
 use scylla::client::session::Session;
@@ -40,7 +40,7 @@ pub struct Node {
     keeper: Child,
     said: BufReader<std::process::ChildStdout>,
     pub folder: PathBuf,
-    /// What signed the node's certificate, `ca.crt` in the folder.
+    /// The authority that signed the node's certificate, `ca.crt` in the folder.
     pub authority: Authority,
     pub port: u16,
     pub pid: i32,
@@ -53,7 +53,7 @@ fn script() -> PathBuf {
 }
 
 impl Node {
-    /// The error says why it cannot be had here; one that is had and does not start ends the test.
+    /// The error says why there is no node here; a node that does not start ends the test.
     fn start() -> Result<Self, String> {
         Self::start_with(OPTIONAL_TLS)
     }

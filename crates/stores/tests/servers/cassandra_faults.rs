@@ -156,7 +156,7 @@ fn a_partition_of_which_two_rows_have_one_element_is_written_whole() {
         );
         session.query_unpaged(twice, row).await.unwrap();
     });
-    // Another process, which does not know where what is.
+    // Another process, which does not know the places of elements.
     let (store, _agency, reports) = open(&uri);
     let mut next = Partition::open(&store, name(0)).unwrap();
     let map = next.map::<String, u8>("m", options()).unwrap();
@@ -168,7 +168,7 @@ fn a_partition_of_which_two_rows_have_one_element_is_written_whole() {
     let map = last.map::<String, u8>("m", options()).unwrap();
     let has = keys.clone().map(|key| map.get(&key));
     assert_eq!(has, [Some(1), Some(1), Some(1), Some(2)]);
-    // It is as any other from then on.
+    // The partition is as any other from then on.
     map.remove(&keys[0]).unwrap();
     assert!(last.finish(PATIENCE), "{:?}", store.health());
     assert_eq!(

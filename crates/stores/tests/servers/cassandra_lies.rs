@@ -1,6 +1,6 @@
 //! A node that is none, and a real one whose answers are altered on their way: nothing panics, and
-//! what is clean again goes on. In a process of its own the driver takes any of them; others than
-//! those of a real node are in [`crate::apart`].
+//! a clean connection goes on again. In a process of its own the driver takes any answers; lies of
+//! no real node are in [`crate::apart`].
 
 use crate::apart::apart;
 use crate::cassandra;
@@ -21,7 +21,7 @@ fn what_is_no_node_of_cassandra_is_not_believed() {
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"+OK\r\n",
         b"",
-        // An answer of the protocol, longer than it says; one that says that it is of 4 GB; one to
+        // An answer of the protocol, longer than it says; an answer that claims 4 GB; an answer to
         // another stream.
         b"\x84\x00\x00\x00\x02\x00\x00\x00\x00xx",
         b"\x84\x00\x00\x00\x08\xff\xff\xff\xffxx",
@@ -95,7 +95,7 @@ fn place(answer: &[u8], random: u64, is_any: bool) -> Option<usize> {
     })
 }
 
-/// Each call once. What it answers may be wrong; it answers.
+/// Makes each call once. Its answer may be wrong; there is one.
 fn every_call(driver: &mut dyn Driver, partition: &PartitionName) -> u32 {
     let variable = partition.variable(Kind::Map, "m").unwrap();
     let epoch = driver.claim(partition, 1).unwrap_or(1);
@@ -132,8 +132,8 @@ fn answers_of_which_any_bytes_are_altered_end_nothing_but_a_process_of_its_own()
     goes_on_behind(true, &|uri, _| apart(uri));
 }
 
-/// What a byte that is another means cannot always be known: a count may be another, and a version
-/// a later writer's. What is asked here is that nothing panics or hangs, and that it goes on.
+/// The effect of an altered byte cannot always be known: a count may be another, and a version a
+/// later writer's. The test asks that nothing panics or hangs, and that the store goes on.
 fn goes_on_behind(is_any: bool, drive: &dyn Fn(&str, Duration) -> Box<dyn Driver>) {
     let Ok(node) = cassandra::shared().map_err(|why| println!("not run: cassandra: {why}")) else {
         return;
@@ -193,8 +193,8 @@ fn goes_on_behind(is_any: bool, drive: &dyn Fn(&str, Duration) -> Box<dyn Driver
     assert!(done > 0 && done < 10 * rounds, "{done} of {rounds}");
     flipping.store(false, Ordering::Relaxed);
     await_recovery(&store);
-    // The first ones meet connections that are made again. Another partition: what was written by an
-    // altered answer is at the store for good.
+    // The first calls meet connections that are made again. They use another partition: changes
+    // written by an altered answer are at the store for good.
     while every_call(driver.as_mut(), &name(2)) < 10 {
         assert!(began.elapsed() < 2 * PATIENCE, "{:?}", store.health());
     }

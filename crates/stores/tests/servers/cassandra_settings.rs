@@ -1,4 +1,4 @@
-//! What a URI says of consistency and copies is what a real node is asked for.
+//! A real node is asked for the consistency and the copies of the URI.
 
 use crate::cassandra::{self, Node};
 use crate::faults::{PATIENCE, name, open, options};
@@ -7,7 +7,7 @@ use flowkeep_stores::Partition;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
-/// What is left of a request.
+/// The rest of a request.
 struct Reader<'r>(&'r [u8]);
 
 impl<'r> Reader<'r> {
@@ -146,7 +146,7 @@ fn consistency_and_copies_are_those_of_the_uri() {
         assert_eq!(batches, [(consistency, Some(serial))].into(), "{word}");
         let ours: BTreeSet<Words> = [(consistency, Some(serial)), (serial, Some(serial))].into();
         assert!(ours.is_subset(&statements), "{word}: {statements:x?}");
-        // What the library asks for itself, with words of its own, has no conditions.
+        // Statements that the library makes for itself have no conditions.
         let others: Vec<_> = statements.difference(&ours).collect();
         assert!(
             others.iter().all(|(_, serial)| serial.is_none()),

@@ -1,4 +1,4 @@
-//! Three nodes of Cassandra with three copies: one that dies is not missed, two are, and counters
+//! Three nodes of Cassandra with three copies: one dead node is not missed, two are, and counters
 //! are exact when the dust settles.
 //!
 //! Nightly, since they take 2.5 GB and a minute and a half: with `FLOWKEEP_THREE_NODES=1` in the
@@ -16,7 +16,7 @@ fn three() -> Result<[Node; 3], String> {
     }
     let first = Node::start_with("")?;
     let port = first.port;
-    // One after the other: a node joins a ring that stands still.
+    // The nodes start one after the other: a node joins a ring that stands still.
     let second = Node::start_at(2, port, "")?;
     let third = Node::start_at(3, port, "")?;
     Ok([first, second, third])

@@ -1,4 +1,4 @@
-//! A real Cassandra behind TLS: which node is believed, what is said of the rest, and its faults.
+//! A real Cassandra behind TLS: which node is believed, errors of the rest, and its faults.
 
 use crate::authority::Authority;
 use crate::cassandra::{Node, join_pem};
@@ -44,7 +44,7 @@ fn counted(uri: &str) -> i64 {
     }
 }
 
-/// Expects that nothing is counted, and these words in what is said of it.
+/// Expects that nothing is counted, and these words in the error.
 fn refused(uri: &str, words: &[&str]) {
     let began = Instant::now();
     loop {
@@ -149,7 +149,7 @@ fn a_node_is_believed_by_its_authority_and_its_name() {
     node.launch();
     assert_eq!(counted(&by_address), 3);
     assert_eq!(counted(&by_name), 4);
-    // One that has expired.
+    // A certificate that has expired.
     node.kill();
     node.authority.sign_expired(&node.folder, "node", "localhost");
     join_pem(&node.folder);

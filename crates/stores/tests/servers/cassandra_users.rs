@@ -1,5 +1,5 @@
 //! A real Cassandra that asks for a user and a password, and gives each user rights of its own:
-//! what is said of a wrong one, and that no password is shown.
+//! the error of a wrong one, and that no password is shown.
 
 use crate::cassandra::{self, Node};
 use crate::faults::{name, options};
@@ -16,7 +16,7 @@ fn uri(node: &Node, secret: &str, keyspace: &str) -> String {
     format!("cassandra://{secret}127.0.0.1:{}/{keyspace}", node.port)
 }
 
-/// Counts one more in a keyspace; the count, or what is said.
+/// Counts one more in a keyspace; the count, or the error.
 pub fn counts(uri: &str) -> Result<i64, String> {
     let driver = Cassandra::new(uri, PATIENCE).map_err(|failure| failure.to_string())?;
     let (store, _agency) = Store::start(Box::new(driver), PATIENCE, |_| ()).unwrap();

@@ -1,8 +1,8 @@
-//! What any driver has to do, tried on each.
+//! The duties of any driver, tried on each.
 //!
 //! A driver is given as a way to open it, again and again, on the same data. To try another one,
-//! add it to [`everywhere`]. The same calls go to the driver and to `memory:`, the model; what both
-//! answer is compared.
+//! add it to [`everywhere`]. The same calls go to the driver and to `memory:`, the model; the
+//! answers of both are compared.
 
 use crate::apart::apart;
 use crate::cassandra;
@@ -103,12 +103,12 @@ pub fn all<K: flowkeep_stores::Key + Ord, V: flowkeep_stores::Stored>(map: &Map<
     all
 }
 
-/// A driver that does what it is asked, and then says in some cases that it has not; and that does
-/// some calls again later, as a network does that keeps bytes of a connection that is given up.
+/// A driver that does each call, and then says in some cases that it has not; and that does some
+/// calls again later, as a network does that keeps bytes of a connection that is given up.
 struct Ambiguous {
     inner: Box<dyn Driver>,
     random: u64,
-    /// What the network keeps of an earlier call.
+    /// Batches of an earlier call that the network keeps.
     kept: Vec<KeptBatch>,
 }
 
@@ -155,7 +155,7 @@ impl Driver for Ambiguous {
         if self.fails() {
             return Err(Self::lost());
         }
-        // What an earlier call sent arrives once more: it must change nothing.
+        // An earlier call's batches arrive once more: they must change nothing.
         let kept: Vec<_> = self.kept.iter().map(KeptBatch::batch).collect();
         self.inner.write(&kept, &mut Vec::new())?;
         self.kept = batches.iter().map(KeptBatch::of).collect();
@@ -408,7 +408,7 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
                     .unwrap();
             });
         }
-        // Locks, and what they guard, are records.
+        // Locks, and the values that they guard, are records.
         let records = [("lock/c@a%{b", &b"held"[..]), ("guarded/c@a", b"")];
         for (record, value) in records {
             open().swap(record, None, Some(value)).unwrap();
@@ -456,7 +456,7 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
                 "{driver}"
             );
         }
-        // And back, over what is there; a function goes on with it.
+        // And back, over the elements there; a function goes on with it.
         migrate(&mut other.clone(), open().as_mut()).unwrap();
         assert_eq!(inspect(open().as_mut()).unwrap(), found, "{driver}");
         process(open(), name("c", 0), |partition| {
@@ -487,7 +487,7 @@ fn a_follower_has_all_of_it_once_the_writer_has_ended() {
         let target = Memory::default();
         std::thread::scope(|scope| {
             let (over, store) = (&over, store.clone());
-            // What fails here ends the worker, too.
+            // A failure here ends the worker, too.
             let _over = Over(over);
             let worker = scope.spawn(move || {
                 let mut partition = Partition::open(&store, name("followed", 0)).unwrap();

@@ -56,17 +56,17 @@ pub fn open(uri: &str) -> (Store, flowkeep_stores::Agency, Reports) {
     (store, agency, reports)
 }
 
-/// What a worker saw.
+/// A worker's observations.
 pub struct Seen {
     pub packets: u64,
     pub was_late: bool,
     pub rewritten: u64,
-    /// What was left in a map of keys that come and go.
+    /// The rest of a map of keys that come and go.
     left: Vec<(u64, u64)>,
 }
 
-/// Runs two workers that count, while `disturb` does its harm; then all is stored, and what the
-/// server at `at` has is exact.
+/// Runs two workers that count, while `disturb` does its harm; then all is stored, and the content
+/// of the server at `at` is exact.
 pub fn under_load(
     uri: &str,
     at: &str,
@@ -77,7 +77,7 @@ pub fn under_load(
     (seen, health, reports)
 }
 
-/// As [`under_load`], with a store that is open; what it has is still to be looked at.
+/// As [`under_load`], with a store that is open; its content is still to be looked at.
 pub fn under_load_of(
     (store, agency, reports): (Store, flowkeep_stores::Agency, Reports),
     disturb: impl FnOnce(&Store, &AtomicU64),
@@ -170,7 +170,7 @@ pub fn verify(at: &str, seen: &[Seen]) {
 /// Packets go on: workers count on while this lasts, four in a millisecond at least. Steps that waited
 /// for the server's patience would be seven in a second, of 32 packets each.
 pub fn goes_on(packets: &AtomicU64, time: Duration) {
-    // What a machine that is busy takes besides.
+    // The time that a busy machine takes besides.
     const SLACK: Duration = Duration::from_secs(3);
     let (before, until) = (packets.load(Ordering::Relaxed), Instant::now() + time);
     let least = before + u64::try_from(4 * time.as_millis()).unwrap().max(1000);
@@ -235,7 +235,7 @@ pub fn await_failure(store: &Store) {
     }
 }
 
-/// Until what failed goes again.
+/// Until the failed part goes again.
 pub fn await_recovery(store: &Store) {
     let began = Instant::now();
     while store.health().failing {

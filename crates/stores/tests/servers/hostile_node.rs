@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// What an answer claims.
+/// The claim of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Lie {
     /// To have 2^31 - 1 columns, for which the library reserves 223 GB.
@@ -12,7 +12,7 @@ pub enum Lie {
     Nested(usize),
 }
 
-/// Starts it; answers its port. It ends with the process.
+/// Starts the node; answers its port. The node ends with the process.
 pub fn start(lie: Lie) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -37,7 +37,7 @@ fn serve(mut stream: TcpStream, lie: Lie) -> std::io::Result<()> {
             5 => (6, vec![0, 0]),
             // STARTUP, REGISTER: READY.
             1 | 11 => (2, Vec::new()),
-            // PREPARE, and what has rows: RESULT.
+            // PREPARE, and statements that have rows: RESULT.
             9 => (8, [&[0, 0, 0, 4, 0, 1, b'i'][..], &columns(lie, true)].concat()),
             _ => (8, [&[0, 0, 0, 2][..], &columns(lie, false)].concat()),
         };

@@ -108,7 +108,7 @@ fn either_of_two_servers_dies_stalls_and_loses_its_data() {
             servers[at].kill();
             pair.await_behind(at);
             goes_on(packets, Duration::from_millis(300));
-            // It comes back without its data, which the other has.
+            // The server comes back without its data, which the other has.
             servers[at].restart();
             pair.await_in_step();
             servers[at].signal(Signal::STOP);

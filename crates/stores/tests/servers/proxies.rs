@@ -1,4 +1,4 @@
-//! What stands between a client and a real server, and does harm.
+//! Proxies between a client and a real server that do harm.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Hands bytes on between a client and the server, and cuts each connection after some of them:
-/// either way, anywhere. The one that goes to the server is cut after `sent` bytes at least, the
-/// other after `heard`; each after up to so many more.
+/// either way, anywhere. The way to the server is cut after `sent` bytes at least, the way back
+/// after `heard`; each after up to so many more.
 pub fn cutting_proxy(
     to: u16,
     cuts: Arc<AtomicU64>,
@@ -54,8 +54,8 @@ pub fn cutting_proxy(
     port
 }
 
-/// Hands bytes on between a client and the server; what the server answers is late, by a time of
-/// its own each time.
+/// Hands bytes on between a client and the server; the server's answers are late, by a time of its
+/// own each time.
 pub fn slow_proxy(to: u16, late: std::ops::Range<u64>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

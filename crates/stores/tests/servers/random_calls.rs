@@ -83,7 +83,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 0..100)
 }
 
-/// What the variables have.
+/// The content of the variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     map: BTreeMap<u8, String>,

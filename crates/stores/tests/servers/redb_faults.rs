@@ -92,7 +92,7 @@ fn a_full_disk_holds_no_packet_up_and_loses_nothing() {
             goes_on(packets, Duration::from_millis(300));
         }
     });
-    // What was acknowledged is in the file.
+    // Acknowledged changes are in the file.
     assert!(seen.iter().all(|seen| seen.was_late && seen.rewritten == 0));
     assert!(health.failures >= limits.len() as u64 && !health.failing);
     let again = reports.iter().filter(|report| matches!(report, Report::Again(_)));

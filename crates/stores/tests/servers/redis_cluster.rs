@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 const SLOTS: u16 = 16384;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Servers that have all slots between them, each a third; and one that is a replica, where a test
-/// wants one.
+/// Servers that have all slots between them, each a third; and a replica, where a test wants one.
 pub struct Cluster {
     nodes: Vec<Server>,
     bus: Vec<u16>,
@@ -249,7 +248,7 @@ fn a_node_that_is_killed_is_followed_by_its_replica() {
         return;
     };
     let primary = cluster.of(&name(0));
-    // The one that the URI names is the one that dies: the others are known from it.
+    // The node that the URI names dies: the others are known from it.
     let (uri, all) = (cluster.uri_of(primary), cluster.uri());
     let (seen, health, _) = under_load(&uri, &all, |store, packets| {
         cluster.nodes[primary].kill();

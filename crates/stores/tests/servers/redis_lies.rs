@@ -1,4 +1,4 @@
-//! A server that is none, or an earlier one, or that lies: what it says is not believed, and ends
+//! A server that is none, or an earlier one, or that lies: its words are not believed, and end
 //! nothing.
 
 use crate::apart::{processes, program};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// How long calls may last once an agent is to end.
 const LAST: Duration = Duration::from_secs(1);
 
-/// A server that answers each read with the next of these; with a version, it answers honestly what
-/// a connection begins with.
+/// A server that answers each read with the next of these; with a version, it answers the beginning
+/// of a connection honestly.
 fn liar(answers: Vec<Vec<u8>>, version: Option<&'static str>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -36,18 +36,18 @@ fn liar(answers: Vec<Vec<u8>>, version: Option<&'static str>) -> u16 {
     port
 }
 
-/// What a server answers to that with which a connection begins.
+/// A server's answer to the beginning of a connection.
 fn beginning(said: &[u8], version: &str) -> Option<Vec<u8>> {
     let says = |word: &[u8]| said.windows(word.len()).any(|part| part == word);
     if says(b"HELLO") {
         return Some(hello(version));
     }
-    // What the library says of itself comes first, in two commands.
+    // The library introduces itself first, in two commands.
     says(b"SETINFO").then(|| b"+OK\r\n+OK\r\n".to_vec())
 }
 
-/// A server that begins as one does, and whose answer to what it is asked then does not end: parts of
-/// so many bytes, with so much time between them.
+/// A server that begins as one does, and whose next answer does not end: parts of so many bytes,
+/// with so much time between them.
 fn endless(part: usize, pause: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -76,7 +76,7 @@ fn answer_for_ever(mut stream: TcpStream, part: usize, pause: Duration) -> std::
     }
 }
 
-/// What a server says of itself, with an error instead where there is no version.
+/// A server's introduction, with an error instead where there is no version.
 fn hello(version: &str) -> Vec<u8> {
     if version.is_empty() {
         return b"-ERR unknown command `HELLO`, with args beginning with: \r\n".to_vec();
@@ -147,7 +147,7 @@ fn a_server_that_lies_neither_ends_the_agent_nor_is_believed() {
         let mut driver = Redis::new(&format!("redis://127.0.0.1:{port}"), Duration::from_millis(20)).unwrap();
         let driver: &mut dyn Driver = &mut driver;
         assert!(driver.claim(&name(0), 1).is_err(), "{shown}");
-        // What may be an answer to something else is none to these.
+        // An answer that fits another call is none to these.
         let mut read = 0;
         let loaded = driver.load(&variable, &mut |_, _| read += 1);
         assert!(loaded.is_err() && read == 0, "{shown}");
@@ -156,13 +156,13 @@ fn a_server_that_lies_neither_ends_the_agent_nor_is_believed() {
         assert!(driver.swap("r", None, Some(b"x")).is_err(), "{shown}");
         assert!(driver.variables().is_err(), "{shown}");
         assert!(driver.records().is_err(), "{shown}");
-        // Of names, those that are no partition's are passed by.
+        // Names that are no partition's are passed by.
         let partitions = driver.partitions("load");
         assert!(
             partitions.is_err() || partitions == Ok(Vec::new()) && lie.starts_with(b"*3"),
             "{shown}: {partitions:?}"
         );
-        // This is what a server says that has it.
+        // This is the answer of a server that has it.
         let mut outcomes = Vec::new();
         let written = driver.write(&[batch.batch()], &mut outcomes);
         match written {

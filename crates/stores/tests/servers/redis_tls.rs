@@ -1,5 +1,4 @@
-//! A real redis-server behind TLS: which server is believed, what is said of the rest, and its
-//! faults.
+//! A real redis-server behind TLS: which server is believed, errors of the rest, and its faults.
 
 use crate::authority::Authority;
 use crate::faults::{await_failure, await_recovery, goes_on, name, options, under_load};

@@ -1,4 +1,4 @@
-//! What concerns more than one partition: merges, locks, timers that are taken over.
+//! Calls that concern more than one partition: merges, locks, timers that are taken over.
 
 use crate::conformance::everywhere;
 use flowkeep_stores::{
@@ -76,7 +76,7 @@ fn a_merge_has_all_cores_and_instances_those_that_ended_too() {
 #[test]
 fn a_lock_has_one_holder_and_a_dead_ones_ends() {
     everywhere(|_, driver| {
-        // A machine that pauses for longer than the short time ends what it should not.
+        // A machine that pauses for longer than the short time ends leases that it should not.
         let in_time = [150, 1500, 15_000]
             .into_iter()
             .any(|short| one_holder(driver, Duration::from_millis(short)).is_some());
@@ -181,7 +181,7 @@ fn timers_that_another_has_claimed_fire_there_alone() {
         assert!(first.finish(PATIENCE));
         let mut second = open(&store, "t", "a", 0);
         let taken = second.timers::<u8, u8>("t", options()).unwrap();
-        // It is told with its next change.
+        // The first one is told with its next change.
         timers.arm(&2, 20, 22).unwrap();
         assert!(!first.finish(PATIENCE) && first.figures().fenced);
         assert_eq!(

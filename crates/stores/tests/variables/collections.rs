@@ -19,7 +19,7 @@ enum Call {
     Extend(Vec<u8>),
     Update(usize, u8),
     Swap(usize, usize),
-    /// What has no remainder by this number goes.
+    /// Removes elements without remainder by this number.
     Retain(u8),
     Clear,
     Restart,
@@ -151,7 +151,7 @@ fn word() -> impl Strategy<Value = Word> {
     ]
 }
 
-/// A set, a map and a map of counters after the same words, and what is searched in them.
+/// A set, a map and a map of counters after the same words, and searches in them.
 fn searched(f: &mut Partition, model: &mut BTreeMap<u8, u8>, words: &mut impl Iterator<Item = Word>) -> bool {
     let map = f.map::<u8, u8>("m", small()).unwrap();
     let (set, whole) = (f.set("s", small()).unwrap(), f.set("w", small()).unwrap());

@@ -1,4 +1,4 @@
-//! What is between the workers: rings of one process, or links between processes.
+//! The links between the workers: rings of one process, or links between processes.
 //!
 //! Workers are numbered with switches first.
 
@@ -13,7 +13,7 @@ pub struct Cables {
     switches: usize,
     /// Other ends of rings, by the worker that has one and the worker at the other end.
     rings: HashMap<(usize, usize), Link>,
-    /// Of links between processes: what is on its way, by sender and receiver.
+    /// Of links between processes: buffers on their way, by sender and receiver.
     queues: HashMap<(usize, usize), Queue>,
     /// By worker; none where all are of one process.
     incarnations: Vec<SharedIncarnation>,
@@ -41,7 +41,7 @@ impl Cables {
         runtime.map_or(0, |runtime| clock::ahead(runtime as u16).cast_signed())
     }
 
-    /// What goes from one worker to another.
+    /// The queue from one worker to another.
     pub fn queue(&mut self, from: usize, to: usize) -> Queue {
         self.queues.entry((from, to)).or_default().clone()
     }

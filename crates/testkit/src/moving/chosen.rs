@@ -1,10 +1,10 @@
-//! What a function chooses at random, and may choose otherwise another time: external endpoints.
+//! External endpoints that a function chooses at random, and may choose otherwise another time.
 //!
 //! # Theory of operation
-//! A packet that leaves from a chosen endpoint is compared as if it left from the one that it came
-//! in from, together with how often the endpoint of its conversation has changed so far, and
-//! whether it is the one that was used last for its sender. So the endpoint itself may be another
-//! one, but a conversation keeps it, and conversations that have one in common have:
+//! A packet that leaves from a chosen endpoint is compared as if it left from the endpoint that it
+//! came in from, together with how often the endpoint of its conversation has changed so far, and
+//! whether its sender used that endpoint last. So the endpoint itself may be another one, but a
+//! conversation keeps it, and conversations that have one in common have:
 //!
 //! ```text
 //!   flows stay   10.0.0.1:5 > 9.9.9.9:1   leaves from 203.0.113.1:4711      first choice
@@ -16,8 +16,8 @@
 //! Of ICMP errors that have to do with a chosen address the length is compared. In the event log
 //! and in flows' states such endpoints are left out.
 //!
-//! Not here: whether replies find their way: they come to the endpoint that was chosen, and what
-//! leaves to inside is compared byte by byte.
+//! Not here: whether replies find their way: they come to the endpoint that was chosen, and packets
+//! that leave to inside are compared byte by byte.
 
 use super::rig::Left;
 use super::story::Story;
@@ -34,7 +34,7 @@ pub struct Compared {
     pub side: Side,
     pub link: LinkType,
     pub bytes: Vec<u8>,
-    /// How often the conversation's endpoint has changed; whether it is the one that was used last.
+    /// How often the conversation's endpoint has changed; whether it was used last.
     choice: (u32, bool),
 }
 
@@ -66,7 +66,7 @@ impl Used {
 }
 
 impl Chosen {
-    /// What left with each step, as it is compared.
+    /// Packets that left with each step, as they are compared.
     pub fn compared(&self, story: &Story) -> Vec<Vec<Compared>> {
         let mut used = Used::default();
         let mut compare = |left: &Left, from: Option<Endpoint>| {

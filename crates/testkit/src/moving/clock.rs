@@ -1,12 +1,12 @@
 //! The clock of the second runtime, which is at another host: 28 years ahead of all others'.
 //!
 //! # Theory of operation
-//! Whatever moves between the runtimes moves between two clocks. To be compared with what stays,
-//! what the second runtime tells is told by the clock of the first: numbers with nine places
-//! (seconds, as [`nf::Time`] prints itself and the event log begins its lines), `Tick(…)`, and
-//! EVE's dates. 28 years of 10,227 days are whole milliseconds, so a [`nf::Tick`] is not rounded;
-//! and between 1970 and 2099 the calendar repeats itself after them, so of a date the year alone
-//! differs.
+//! Whatever moves between the runtimes moves between two clocks. To be compared with the run where
+//! flows stay, the second runtime's text is told by the clock of the first: numbers with nine
+//! places (seconds, as [`nf::Time`] prints itself and the event log begins its lines), `Tick(…)`,
+//! and EVE's dates. 28 years of 10,227 days are whole milliseconds, so a [`nf::Tick`] is not
+//! rounded; and between 1970 and 2099 the calendar repeats itself after them, so of a date the year
+//! alone differs.
 //!
 //! ```text
 //!   runtime 1:  {"time":883613800.000000004,"runtime":1,…"timestamp":"1998-01-01T00:16:40…
@@ -27,7 +27,7 @@ pub fn ahead(runtime: u16) -> u64 {
     u64::from(runtime) * AHEAD
 }
 
-/// What a runtime tells of a flow, with times by the first one's clock.
+/// A runtime's view of a flow, with times by the first runtime's clock.
 pub fn flow(mut flow: FlowView) -> FlowView {
     for (_, value) in flow.state.iter_mut().flat_map(|(_, fields)| fields) {
         *value = told(flow.runtime, value);
@@ -35,7 +35,7 @@ pub fn flow(mut flow: FlowView) -> FlowView {
     flow
 }
 
-/// What a runtime tells, with times by the first one's clock.
+/// A runtime's text, with times by the first runtime's clock.
 pub fn told(runtime: u16, text: &str) -> String {
     if runtime == 0 {
         return text.to_owned();
@@ -64,7 +64,7 @@ fn number(before: &str, digits: &str, behind: &str) -> String {
         end.unwrap_or(places.len())
     });
     if places == Some(9) {
-        // A time before its clock's beginning, or one that never was, is none of this one's.
+        // A time before its clock's beginning, or a time that never was, is not by this clock.
         return by_clock(&|seconds| seconds.checked_sub(SECONDS).unwrap_or(seconds));
     }
     if before.ends_with("Tick(") {

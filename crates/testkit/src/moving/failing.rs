@@ -2,11 +2,10 @@
 //!
 //! # Theory of operation
 //! A runtime that fails is gone between two of its steps (*fail-stop*), with all that it had in
-//! hand: packets in its queue and in its functions, what it
-//! had written into its log and counted since it was last asked. What is on its way to it is lost.
-//! What it had sent arrives, or is lost too. The links' sessions
-//! end, and all that follows is the workers' own business: they are the real ones, with copies
-//! (`replicated`) and recovery.
+//! hand: packets in its queue and in its functions, lines of its log and counts since it was last
+//! asked. Buffers on their way to it are lost. Buffers that it had sent arrive, or are lost too.
+//! The links' sessions end, and all that follows is the workers' own business: they are the real
+//! ones, with copies (`replicated`) and recovery.
 //!
 //! ```text
 //!   0 ✗ ─► sessions end ─► reports, heir, recovery at 1
@@ -16,17 +15,17 @@
 //! *With a packet in hand* ([`super::Way::FailAmid`]): the runtimes hear nothing of each other
 //! while the packet is processed. So a packet that waits for its copy
 //! waits, and its copy is lost. It comes again when the flows are at the other runtime, as TCP
-//! would send it, with its own time of reception; what the failed runtime has counted
-//! and logged of it is forgotten. A packet that has left all the same depends on nothing that is
-//! lost, or it is a fault, which shows: it does not come again.
+//! would send it, with its own time of reception; the failed runtime's counts and log of it are
+//! forgotten. A packet that has left all the same depends on nothing that is lost, or it is a
+//! fault, which shows: it does not come again.
 //!
-//! Not here: what is compared (`story`).
+//! Not here: the comparison (`story`).
 
 use super::rig::Rig;
 use runtime::Runtime;
 use runtime::stats::RuntimeStats;
 
-/// What a runtime had counted at a moment.
+/// The counts of runtimes at a moment.
 pub struct Counted(Vec<Option<RuntimeStats>>);
 
 /// Turns in which workers take a packet as far as it gets while the runtimes hear nothing of each
@@ -43,7 +42,7 @@ impl Rig {
         usize::from(self.shape.switches) + runtime
     }
 
-    /// What all runtimes have counted so far.
+    /// The counts of all runtimes so far.
     pub fn counted(&self) -> Counted {
         let stats = |runtime: &Option<_>| runtime.as_ref().map(Runtime::stats);
         Counted(self.runtimes.iter().map(stats).collect())
@@ -77,7 +76,7 @@ impl Rig {
         self.cut(false);
     }
 
-    /// A runtime fails. What it has counted and logged since `as_of` is forgotten.
+    /// A runtime fails. Its counts and log since `as_of` are forgotten.
     pub fn fail(&mut self, number: usize, as_of: Option<&Counted>) {
         match as_of {
             None => self.take_events(number),
@@ -102,13 +101,13 @@ impl Rig {
         self.mend();
     }
 
-    /// What a runtime has said to the other and that has not heard is lost.
+    /// Loses a runtime's messages that the other has not heard.
     pub fn lose_copies(&mut self, number: usize) {
         let (from, to) = (self.worker(number), self.worker(1 - number));
         self.cables.queue(from, to).lose();
     }
 
-    /// What a runtime has said and no worker has heard is lost.
+    /// Loses a runtime's messages that no worker has heard.
     fn lose_what_is_said(&mut self, number: usize) {
         for other in 0..self.worker(self.runtimes.len()) {
             let queue = self.cables.queue(self.worker(number), other);
@@ -116,7 +115,7 @@ impl Rig {
         }
     }
 
-    /// A runtime begins in the place of one that has failed.
+    /// A runtime begins in the place of a failed one.
     pub fn come_back(&mut self, number: usize) -> Result<(), String> {
         self.cables.begin_incarnation(self.worker(number));
         self.make(number)

@@ -1,5 +1,5 @@
-//! Plays a script while flows move between two runtimes, or runtimes fail, and holds what comes of
-//! it against what comes of it while they stay.
+//! Plays a script while flows move between two runtimes, or runtimes fail, and holds the result
+//! against the script's result while they stay.
 //!
 //! # Theory of operation
 //! [`survives_migration`] is the one line that a function's author writes. It plays the script to
@@ -14,12 +14,12 @@
 //! ```
 //!
 //! The two runtimes' clocks are 28 years apart (`clock`), as those of two hosts may be: a time that
-//! a state keeps as a plain number is wrong at the other one. What is told there, of flows and in
-//! the event log, is told by the first one's clock, as far as it is a [`nf::Time`] or [`nf::Tick`],
+//! a state keeps as a plain number is wrong at the other one. Times of flows and in the event log
+//! there are told by the first runtime's clock, as far as they are a [`nf::Time`] or [`nf::Tick`],
 //! or a date as EVE has it.
 //!
-//! Compared are (`story`): what leaves, byte for byte and in order; drops by reason and functions'
-//! counters, step by step; the flows' state; the event log; what functions answer when asked.
+//! Compared are (`story`): packets that leave, byte for byte and in order; drops by reason and
+//! functions' counters, step by step; the flows' state; the event log; functions' answers.
 //! Afterwards no route, block of ports, group, packet or buffer is left, and every flow has begun
 //! and ended once.
 //!
@@ -28,23 +28,23 @@
 //! that repeats it.
 //!
 //! # What may differ
-//! What is chosen at random, if it is said ([`Migration::choosing`]), and numbers that mean
+//! Endpoints chosen at random, if it is said ([`Migration::choosing`]), and numbers that mean
 //! something at one instance only ([`Migration::local`]). A new group begins at runtime 0 whether
 //! flows move or not. A function that chooses by what *this* runtime has at the moment (the fewest
 //! connections, the next in turn) may rightly choose otherwise when some of it has moved: give it
 //! settings by which it does not, or one way of moving at a time ([`Migration::ways`]).
 //!
 //! # Failures
-//! [`survives_failure`] is the line for runtimes that fail. Their flows go on at the other one from
-//! copies, as `[replication]` has it with `commit`. What functions are told and count is compared
-//! as above, but:
+//! [`survives_failure`] is the line for runtimes that fail. Their flows go on at the other runtime
+//! from copies, as `[replication]` has it with `commit`. Arrivals and counts of functions are
+//! compared as above, but:
 //!
-//! - packets that the failed runtime had in hand come again (`play`, `failing`); what it has
-//!   counted and logged of them is forgotten with it;
+//! - packets that the failed runtime had in hand come again (`play`, `failing`); its counts and log
+//!   of them are forgotten with it;
 //! - *lazy fields lag*: they are not compared, and where a chain's functions have any, neither are
-//!   counters, and of the event log the lines' names alone. What verdicts
-//!   follow from them may differ, and is a difference. With [`Migration::committing_lazy`] they
-//!   are as in the other run;
+//!   counters, and of the event log the lines' names alone. Verdicts that follow from them may
+//!   differ, and are a difference. With [`Migration::committing_lazy`] lazy fields are as in the
+//!   other run;
 //! - a recovered flow has the time left that it had when it was copied: flows may be there still
 //!   that are over in the other run.
 //!
@@ -58,9 +58,9 @@
 //!
 //! # Ends
 //! [`Way::Expire`] has all flows end before a step, by hours that pass, and then a runtime fail: no
-//! copy is left of what is over. What comes of it is compared with what comes of the script where
-//! hours pass and none fails. The script begins again with each such step, so it is a way for some of
-//! them; [`survives_expiry`] is the line that takes each step once, in several plays.
+//! copy is left of flows that are over. The result is compared with the script's result where hours
+//! pass and no runtime fails. The script begins again with each such step, so it is a way for some
+//! of them; [`survives_expiry`] is the line that takes each step once, in several plays.
 //!
 //! A new group begins at runtime 0 if that is there: a function that decides by the runtime it is
 //! at (NAT's blocks) may decide otherwise at the heir, and says so ([`Migration::choosing`]).
@@ -120,8 +120,8 @@ pub use way::Way;
 /// ```
 ///
 /// # Panics
-/// If anything differs from what comes of the script while flows stay, with the smallest case of it
-/// that was found; or if the script has no flow that is still there when its next step comes.
+/// If anything differs from the script's result while flows stay, with the smallest case of it that
+/// was found; or if the script has no flow that is still there when its next step comes.
 #[track_caller]
 pub fn survives_migration<F: NetworkFunction<Config: Clone>>(
     config: F::Config,
@@ -160,8 +160,7 @@ pub fn survives_migration<F: NetworkFunction<Config: Clone>>(
 /// ```
 ///
 /// # Panics
-/// As [`survives_migration`], if anything differs from what comes of the script while no runtime
-/// fails.
+/// As [`survives_migration`], if anything differs from the script's result while no runtime fails.
 #[track_caller]
 pub fn survives_failure<F: NetworkFunction<Config: Clone>>(
     config: F::Config,
@@ -175,8 +174,7 @@ pub fn survives_failure<F: NetworkFunction<Config: Clone>>(
 /// asked a flow ([`Way::CHANGES`]).
 ///
 /// # Panics
-/// As [`survives_migration`], if anything differs from what comes of the script while neither
-/// happens.
+/// As [`survives_migration`], if anything differs from the script's result while neither happens.
 #[track_caller]
 pub fn survives_change<F: NetworkFunction<Config: Clone>>(
     config: F::Config,
@@ -190,8 +188,8 @@ pub fn survives_change<F: NetworkFunction<Config: Clone>>(
 /// ([`Way::Expire`]).
 ///
 /// # Panics
-/// As [`survives_migration`], if anything differs from what comes of the script while hours pass
-/// and no runtime fails.
+/// As [`survives_migration`], if anything differs from the script's result while hours pass and no
+/// runtime fails.
 #[track_caller]
 pub fn survives_expiry<F: NetworkFunction<Config: Clone>>(
     config: F::Config,
@@ -275,8 +273,8 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The chain's next function. Each play has a clone of its settings, so that none sees what
-    /// another play did to them. Settings that cannot be cloned, or whose clones share something
+    /// The chain's next function. Each play has a clone of its settings, so that no play sees
+    /// another's changes of them. Settings that cannot be cloned, or whose clones share something
     /// that changes, are made by [`Migration::function_each`].
     pub fn function<F: NetworkFunction<Config: Clone>>(self, config: F::Config) -> Self {
         self.made::<F>(move || Arc::new(config.clone()))
@@ -300,8 +298,8 @@ impl Migration {
     }
 
     /// The settings that the function has in turn with its own, in ways by which settings change
-    /// ([`Way::CHANGES`]). What comes of the script is compared with what comes of it while they
-    /// change and no runtime fails.
+    /// ([`Way::CHANGES`]). The script's result is compared with its result while they change and no
+    /// runtime fails.
     ///
     /// # Panics
     /// If the chain has no such function.
@@ -318,7 +316,7 @@ impl Migration {
         self
     }
 
-    /// A counter of the function that says what an instance did for itself: it is not compared.
+    /// A counter of the function for an instance's own work: it is not compared.
     pub fn uncounted<F: NetworkFunction>(mut self, counter: &str) -> Self {
         self.uncounted.insert((F::NAME.to_owned(), counter.to_owned()));
         self
@@ -494,8 +492,8 @@ impl Migration {
         self.undisturbed(script, &BTreeSet::new(), Way::Over)
     }
 
-    /// What comes of the script where no runtime fails, if that is not what comes of it while
-    /// flows stay.
+    /// The script's result where no runtime fails, if that may differ from its result while flows
+    /// stay.
     #[track_caller]
     fn while_none_fails(
         &self,
@@ -507,7 +505,7 @@ impl Migration {
         (!points.is_empty()).then(|| self.undisturbed(script, &points, way))
     }
 
-    /// What a way is compared with: at which steps something happens there, too, and how.
+    /// The run that a way is compared with: at which steps something happens there, too, and how.
     fn beside(&self, points: &BTreeSet<usize>, way: Way) -> (BTreeSet<usize>, Way) {
         let has_other = self
             .functions
@@ -583,7 +581,8 @@ impl Migration {
     }
 }
 
-/// The lazy fields of a function's states, by name: those that begin behind the committed bytes.
+/// The lazy fields of a function's states, by name: the fields that begin behind the committed
+/// bytes.
 fn maker<F: NetworkFunction>(config: impl Fn() -> Arc<F::Config> + 'static) -> Maker {
     Box::new(move |notes| -> Box<dyn Factory> {
         let config = config();
@@ -610,7 +609,7 @@ fn lazy_fields<F: NetworkFunction>() -> Vec<String> {
     fields
 }
 
-/// A script that was played while flows moved: what has come of it, moved or not.
+/// The result of a script that was played while flows moved: the same, moved or not.
 pub struct Survived {
     story: Story,
     moved: u64,
@@ -636,8 +635,7 @@ impl Survived {
             .sum()
     }
 
-    /// What the functions have counted with a step, by its place in the script: the counters that
-    /// were raised.
+    /// The functions' counters that a step has raised, by its place in the script.
     pub fn counted_at(&self, step: usize) -> impl Iterator<Item = &str> {
         let counts = self.story.chapters.get(step).map(|chapter| &chapter.counted);
         let raised = counts.into_iter().flatten().filter(|(_, count)| **count > 0);
@@ -660,8 +658,7 @@ impl Survived {
             .sum()
     }
 
-    /// What the functions answered when all flows were over ([`Migration::asking`]), runtime by
-    /// runtime.
+    /// The functions' answers when all flows were over ([`Migration::asking`]), runtime by runtime.
     pub fn answers(&self) -> &[String] {
         &self.story.answers
     }

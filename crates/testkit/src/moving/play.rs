@@ -1,16 +1,15 @@
-//! Plays a script to a [`Rig`] and writes down what comes of each step.
+//! Plays a script to a [`Rig`] and writes down the result of each step.
 //!
 //! # Theory of operation
 //! The clock is the player's, as when a function is alone (`crate::play`): it goes on by two
 //! nanoseconds with a packet, and by what the script says, stopping wherever a call is due. Flows
-//! move first, then time passes, then the packet comes: what a flow waits for, it waits for where
-//! it has gone.
+//! move first, then time passes, then the packet comes: a flow goes on waiting where it has gone.
 //!
 //! *Runtimes fail* in turn, each with what it has in hand: packets that it has received and that
 //! have neither left nor been dropped. These come again, in
 //! their order and with their times of reception, when the flows are at the other runtime.
 //!
-//! Not here: what is expected.
+//! Not here: expectations.
 
 use super::clock;
 use super::failing::Counted;
@@ -274,7 +273,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// The next runtime fails, and what it had in hand comes again.
+    /// The next runtime fails, and the packets that it had in hand come again.
     fn fail_next(&mut self) -> Result<(), Failure> {
         let runtime = self.fails;
         self.fails = 1 - runtime;
@@ -310,7 +309,7 @@ impl Player<'_> {
         self.come_back(runtime)
     }
 
-    /// A runtime fails; answers what it had in hand.
+    /// A runtime fails; answers the packets that it had in hand.
     fn fail(&mut self, runtime: usize, as_of: Option<&Counted>) -> Result<Vec<(Side, Coming)>, Failure> {
         if as_of.is_none() {
             self.forget_dropped();
@@ -329,8 +328,8 @@ impl Player<'_> {
         Ok(lost)
     }
 
-    /// Both runtimes prepare what they have as another configuration; `false` if a call waits that
-    /// began under the one before.
+    /// Both runtimes prepare their configuration as another one; `false` if a call waits that began
+    /// under the one before.
     fn prepare_change(&mut self) -> Result<bool, Failure> {
         let plan = plan(self.migration, &self.notes, self.changes + 2)?;
         let is_prepared = self.rig.prepare_change(plan).map_err(Failure::Broken)?;
@@ -457,7 +456,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Takes what has left.
+    /// Takes packets that have left.
     fn collect(&mut self) {
         let left = self.rig.take_left();
         if !left.is_empty() {
@@ -472,7 +471,7 @@ impl Player<'_> {
         }
     }
 
-    /// What was dropped and counted since the chapter before.
+    /// Writes down drops and counts since the chapter before.
     fn close_chapter(&mut self) {
         let stats = self.rig.stats();
         let drops = self.rig.drops();

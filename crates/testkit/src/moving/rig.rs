@@ -5,11 +5,10 @@
 //! The workers are the real ones, and so is everything between them but the wires: links and ports
 //! are queues in memory. The player steps the workers in turn until none has anything to do, always
 //! at the same instant: a move takes no time by the clock, so a packet is processed at the same
-//! time whether flows moved before it or not, and what comes of it can be compared bit by bit.
+//! time whether flows moved before it or not, and its result can be compared bit by bit.
 //!
-//! New groups begin at runtime 0, moved or not (the switch takes runtime 1 for one that is
-//! leaving): what a function decides by the runtime it is at, as NAT's blocks of ports, it decides
-//! alike.
+//! New groups begin at runtime 0, moved or not (the switch takes runtime 1 for a runtime that is
+//! leaving): a function's decisions by its runtime, as NAT's blocks of ports, are alike.
 //!
 //! ```text
 //!   inside  ◄──► port 0 ┐                ┌─► runtime 0 ─┐
@@ -23,10 +22,10 @@
 //! With two switches the inside port is at one and the outside port at the other, and each has the
 //! routes of half the groups.
 //!
-//! Runtime 1 is at another host: its clock is [`clock::AHEAD`] of all others'. What it tells is
-//! told by theirs.
+//! Runtime 1 is at another host: its clock is [`clock::AHEAD`] of all others'. Its times are told
+//! by theirs.
 //!
-//! Not here: what is played (`mod`), what came out (`story`).
+//! Not here: the script (`mod`), its result (`story`).
 
 use super::cables::Cables;
 use super::clock;
@@ -45,7 +44,7 @@ use runtime::{Burst, Port, PortCounters, Runtime, Settings};
 use wire::memory::Region;
 use wire::{HashSeed, LinkType, Pool};
 
-/// What the receipt of a recovery has in the event log.
+/// The words of a recovery's receipt in the event log.
 const RECEIPT: &str = "\"function\":\"runtime\",\"event\":\"recovered\"";
 
 /// A frame that left.
@@ -131,7 +130,7 @@ fn port_of(side: Side, switches: u8) -> (usize, usize) {
     }
 }
 
-/// What the workers are made with.
+/// The settings of the workers.
 #[derive(Clone)]
 pub struct Shape {
     /// One or two.
@@ -258,12 +257,12 @@ pub struct Rig {
     pub(super) runtimes: Vec<Option<Worker>>,
     pub now: u64,
     pub events: String,
-    /// Flows that have moved, and groups without; or flows that were recovered; and those that had
+    /// Flows that have moved, and groups without; or flows that were recovered; and flows that had
     /// to stay (a call of theirs waits, or the target is full), or could not be recovered.
     pub moved: u64,
     pub refused: u64,
     orders: Vec<(usize, u32)>,
-    /// What runtimes that have failed had counted.
+    /// The counts of runtimes that have failed.
     pub(super) gone: RuntimeStats,
 }
 
@@ -302,7 +301,7 @@ impl Rig {
         }
     }
 
-    /// A runtime in the place of one that has failed.
+    /// A runtime in the place of a failed one.
     pub(super) fn make(&mut self, number: usize) -> Result<(), String> {
         let made = self
             .shape
@@ -338,7 +337,7 @@ impl Rig {
         Ok(is_prepared)
     }
 
-    /// What a runtime has prepared is in force there, if it has.
+    /// Puts a runtime's prepared change in force there, if it has one.
     pub fn commit_change(&mut self, number: usize) {
         if let Some(runtime) = &mut self.runtimes[number]
             && runtime.commit_change()
@@ -468,14 +467,14 @@ impl Rig {
         self.there().any(Runtime::has_waiting)
     }
 
-    /// What left since this was last asked, from inside ports and outside ones in turn.
+    /// Packets that left since this was last asked, from inside ports and outside ones in turn.
     pub fn take_left(&mut self) -> Vec<Left> {
         let mut left = std::mem::take(&mut self.port(Side::Inside).left);
         left.append(&mut self.port(Side::Outside).left);
         left
     }
 
-    /// Of what left since this was last asked the last packet, as the end that answers sees it.
+    /// The last packet that left since this was last asked, as the answering end sees it.
     pub fn take_last(&mut self, known_as: impl Fn(u64) -> Option<(Endpoint, Endpoint)>) -> Option<Last> {
         let ports = [Side::Inside, Side::Outside].map(|side| self.port(side).last.take());
         let last = ports.into_iter().flatten().last()?;
@@ -524,8 +523,8 @@ impl Rig {
         flows
     }
 
-    /// A function's table over both runtimes, or what it says at each. What a runtime had counted
-    /// that fails is gone, so where one does counts are left out.
+    /// A function's table over both runtimes, or its answer at each. The counts of a failed runtime
+    /// are gone, so where one fails counts are left out.
     pub fn answers(&mut self, function: &str, words: &[&str], fails: bool) -> Vec<String> {
         let there = || self.runtimes.iter().flatten();
         let tables = there().map(|runtime| runtime.table(function, words).ok().flatten());
@@ -562,7 +561,7 @@ impl Rig {
         Err("flows are left that cannot be ended".into())
     }
 
-    /// What is left that should not be, when all flows are over.
+    /// Leftovers that should not be there, when all flows are over.
     pub fn left_over(&mut self) -> Option<String> {
         for (number, switch) in self.switches.iter().enumerate() {
             let stats = switch.stats();

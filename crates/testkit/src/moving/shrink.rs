@@ -1,16 +1,16 @@
 //! Makes a case small in which moving flows makes a difference.
 //!
 //! # Theory of operation
-//! A case is some steps of the script and the steps at which flows move. What comes behind the
-//! difference is cut off first. Then parts of the moves are left out, and parts of the steps:
+//! A case is some steps of the script and the steps at which flows move. The steps behind the
+//! difference are cut off first. Then parts of the moves are left out, and parts of the steps:
 //! halves, quarters and so on to single ones, each part that is not missed staying out (Zeller's
 //! delta debugging without its complements). A step that is left out takes no move with it: that
 //! happens before the next step that is there.
 //!
-//! Whatever difference remains is one; it need not be the one that was found first. How often the
+//! The difference that remains need not be the difference that was found first. How often the
 //! script is played, and how long, is bounded.
 //!
-//! Not here: what a difference is (`story`).
+//! Not here: differences (`story`).
 
 use super::play::{Failure, Numbered, play};
 use super::story::{Difference, Story, Terms, difference, words};
@@ -26,7 +26,7 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 /// Steps of a case that are printed.
 const SHOWN: usize = 40;
 
-/// What comes of a case and where it differs; `stayed` is what comes of its steps while flows stay,
+/// The result of a case and where it differs; `stayed` is the result of its steps while flows stay,
 /// if that is known already.
 pub fn judge(
     migration: &Migration,
@@ -43,7 +43,7 @@ pub fn judge(
                 made = story;
                 &made
             }
-            // What cannot be, or is wrong without any move, is no case.
+            // A script that cannot be, or is wrong without any move, is no case.
             _ => return (Story::default(), None),
         },
     };
@@ -71,7 +71,7 @@ pub fn judge(
     }
 }
 
-/// What a case is compared with.
+/// The story that a case is compared with.
 fn play_beside(
     migration: &Migration,
     script: &[Numbered],

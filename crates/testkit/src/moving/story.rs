@@ -1,17 +1,17 @@
-//! What came of a script in a cluster, and whether it is the same as another time.
+//! The result of a script in a cluster, and whether it is the same as another time.
 //!
 //! # Theory of operation
-//! A [`Story`] has a chapter for each step: what left, byte for byte and in order, and what was
-//! dropped and counted by it; and an end: the flows with their states, the lines of the event log,
-//! what functions answer when all is over. [`difference`] holds one against another.
+//! A [`Story`] has a chapter for each step: packets that left, byte for byte and in order, its
+//! drops and counts; and an end: the flows with their states, the lines of the event log, the
+//! functions' answers when all is over. [`difference`] holds one against another.
 //!
 //! Two things may differ although nothing was lost: the time of a line in the event log (a flow's
 //! end is noticed up to 34 ms late, and when exactly depends on when it was last looked at) and the
 //! runtime that wrote it. And while a call waits, its group cannot move: packets that would open a
-//! flow of the group then wait, too. So where calls waited, what left is compared by conversation,
-//! and drops and counters in sum.
+//! flow of the group then wait, too. So where calls waited, packets that left are compared by
+//! conversation, and drops and counters in sum.
 //!
-//! Not here: what may be left over (`rig`).
+//! Not here: leftovers (`rig`).
 
 use super::chosen::{Chosen, Compared};
 use super::rig::Left;
@@ -24,7 +24,7 @@ use wire::LinkType;
 /// Counts by function and name; the runtime's own have no function.
 pub type Counts = BTreeMap<(String, &'static str), u64>;
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Default)]
 pub struct Chapter {
     /// The frame that came in; none with a wait.
@@ -45,9 +45,9 @@ pub struct Story {
     pub flows: Vec<FlowLine>,
     /// The event log.
     pub events: String,
-    /// What was asked when all flows were over, and answered.
+    /// Questions when all flows were over, and their answers.
     pub answers: Vec<String>,
-    /// What was wrong by itself.
+    /// The error of the run by itself.
     pub wrong: Option<String>,
     pub moved: u64,
     /// Whether a call has waited.
@@ -76,18 +76,18 @@ pub struct Terms<'a> {
     pub chosen: &'a Chosen,
     /// Counters that are not compared, by function and name.
     pub uncounted: &'a BTreeSet<(String, String)>,
-    /// What happened in the second story: "they move".
+    /// The event of the second story: "they move".
     pub meanwhile: &'static str,
-    /// Whether functions have fields that lag. Then what they count and write into the event log
-    /// may follow from these: no counters are compared, and of the log which function wrote lines
-    /// of which names.
+    /// Whether functions have fields that lag. Then their counts and lines of the event log may
+    /// follow from these: no counters are compared, and of the log which function wrote lines of
+    /// which names.
     pub lags: bool,
-    /// Whether flows may be there still that are over in the first story: one that is recovered has
-    /// as long as it had when it was copied.
+    /// Whether flows may be there still that are over in the first story: a recovered flow has as
+    /// long as it had when it was copied.
     pub incarnations_longer: bool,
 }
 
-/// Holds what came of a script while flows moved against what came of it while they stayed.
+/// Holds the result of a script while flows moved against its result while they stayed.
 pub fn difference(stayed: &Story, moved: &Story, terms: &Terms<'_>) -> Option<Difference> {
     let (chosen, meanwhile) = (terms.chosen, terms.meanwhile);
     let packets = (chosen.compared(stayed), chosen.compared(moved));
@@ -198,7 +198,7 @@ fn in_sum((stayed, there): Told, (moved, here): Told, terms: &Terms<'_>) -> Opti
         .map(Difference::at_the_end)
 }
 
-/// What a frame is, in words.
+/// A frame in words.
 pub fn words(side: Side, link: LinkType, bytes: &[u8]) -> String {
     let packet = Copied::of_frame(bytes, link, side);
     format!("{} {}", side_name(side), Words(&packet))
@@ -222,7 +222,7 @@ fn show(left: &[Left]) -> String {
     format!("there leaves {packets}\n                     {hex}")
 }
 
-/// What else is different with this step.
+/// Other differences of this step.
 fn why(theirs: &Chapter, ours: &Chapter, meanwhile: &str) -> String {
     let all = [
         counts_differ("dropped", &theirs.dropped, &ours.dropped, meanwhile),

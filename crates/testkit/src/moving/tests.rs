@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Numbers a flow's packets in its payloads; every third is dropped.
 struct Numbers {
     fault: Fault,
-    /// What a function must not do: knowing of its flows here.
+    /// Knowledge of its flows, which a function must not keep here.
     known: RefCell<HashMap<nf::FlowKey, u64>>,
     taken: Cell<i64>,
 }
@@ -117,7 +117,7 @@ impl NetworkFunction for Numbers {
 
     fn take_over(&self, before: &Self) {
         let forgets = [Fault::NotTakenOver, Fault::CountsAsAsked, Fault::CountsTwice];
-        // What was counted for the survey is forgotten.
+        // The counts for the survey are forgotten.
         self.taken.set(match forgets.contains(&self.fault) {
             true => 0,
             false => before.taken.get(),
@@ -172,7 +172,7 @@ fn moving(fault: Fault) -> Migration {
         .asking::<Numbers>(&["taken"])
 }
 
-/// What a check says when it fails.
+/// The words of a failing check.
 #[track_caller]
 fn failure(migration: &Migration, script: Vec<Step>) -> String {
     let result = catch_unwind(AssertUnwindSafe(|| migration.check(script)));
@@ -261,7 +261,7 @@ fn what_is_given_back_twice_is_noticed() {
 fn a_panic_is_made_small() {
     let words = failure(&moving(Fault::Panics), script());
     assert!(words.contains("panicked: at the fifth packet"), "{words}");
-    // Five of one flow, and the one that it moves before.
+    // Five packets of one flow, and the step that it moves before.
     assert!(words.contains("has 6 of the script's 43 steps"), "{words}");
 }
 
@@ -355,7 +355,7 @@ fn flows_that_are_committed_from_now_on_survive_failures() {
                 survived.moved()
             );
         }
-        // What a group knows, and the flows of one host.
+        // A group's knowledge, and the flows of one host.
         let packets = [
             (1, "x"),
             (2, "x"),
@@ -377,7 +377,7 @@ fn flows_that_are_committed_from_now_on_survive_failures() {
     }
 }
 
-/// A group that rests has no flow: what it knows is in its copy, and how long it lives on.
+/// A group that rests has no flow: its state is in its copy, and how long it lives on.
 #[test]
 fn groups_that_rest_survive_failures() {
     let pause = |seconds| wait(Duration::from_secs(seconds));
@@ -394,7 +394,7 @@ fn groups_that_rest_survive_failures() {
     }
 }
 
-/// What is over is in no copy, and begins again.
+/// A flow that is over is in no copy, and begins again.
 #[test]
 fn what_is_over_does_not_come_back_when_its_runtime_fails() {
     let expiring = |fault: Fault, every: usize| {
@@ -442,7 +442,7 @@ fn what_a_change_does_to_a_function_is_noticed() {
         );
         assert!(words.contains(".ways([Way::Change]).only(["), "{words}");
     }
-    // What is counted as it arrives, and as it is asked, in one.
+    // A flow is counted as it arrives, and as it is asked, in one.
     let words = failure(&changing(Fault::CountsTwice), script());
     assert!(
         words.contains("take their settings again, and one fails, before"),
@@ -450,7 +450,7 @@ fn what_a_change_does_to_a_function_is_noticed() {
     );
 }
 
-/// Counts in the state of an inside host's group what happens to its flows, and writes that into
+/// Counts the events of an inside host's flows in the group's state, and writes the counts into
 /// each packet.
 struct Ledger;
 
@@ -479,7 +479,7 @@ impl NetworkFunction for Ledger {
     async fn process(&self, packet: &mut Packet, flow: &mut Numbered, cx: &mut Cx<Self>) -> Verdict {
         let is_slow = matches!(packet.payload().first(), Some(b's' | b'w'));
         if is_slow {
-            // Nothing is changed before: a base that is sent meanwhile has what has been.
+            // Nothing is changed before: a base that is sent meanwhile has the state of before.
             cx.sleep(Duration::from_millis(10)).await;
         }
         flow.packets += 1;
@@ -530,7 +530,7 @@ impl NetworkFunction for Ledger {
     }
 }
 
-/// Packets of one host, by port and what is said, with pauses in seconds where there is no port.
+/// Packets of one host, by port and payload, with pauses in seconds where there is no port.
 fn of_host(packets: &[(u16, &str)]) -> Vec<Step> {
     let step = |(port, what): &(u16, &str)| match port {
         0 => wait(Duration::from_secs(what.parse().expect("seconds"))),
@@ -539,9 +539,8 @@ fn of_host(packets: &[(u16, &str)]) -> Vec<Step> {
     packets.iter().map(step).collect()
 }
 
-/// What a group knows is in its copy, whatever changed it: a packet, a flow that begins, one that
-/// is over, a call that has waited; of flows that pass
-/// packets and of those that only drop them.
+/// A group's state is in its copy, whatever changed it: a packet, a flow that begins, a flow that
+/// is over, a call that has waited; of flows that pass packets and of flows that only drop them.
 #[test]
 fn what_a_group_knows_is_copied_whatever_changes_it() {
     for packets in [
@@ -639,7 +638,7 @@ impl NetworkFunction for OnceIn {
 fn each_play_has_settings_of_its_own() {
     let flow = udp("10.0.0.1:1000", "192.0.2.1:80");
     let script = || [flow.clone(), flow.clone(), flow.clone()];
-    // What a play leaves in them is not the next one's.
+    // The next play does not get the settings as a play leaves them.
     let survived = migration().function::<OnceIn>(Used::default()).check(script());
     assert!(survived.moved() > 0);
     let changing = migration().ways(Way::CHANGES).function::<OnceIn>(Used::default());

@@ -38,7 +38,7 @@ pub enum Way {
     /// Before the step their runtime fails, comes back, and fails once more while it gets copies.
     FailTwice,
     /// Their runtime fails when it has processed the step's packet, before anything of that is with
-    /// the other one. What has not left comes again.
+    /// the other one. A packet that has not left comes again.
     FailAmid,
     /// Before the step both runtimes take the same settings again, as another configuration.
     Change,
@@ -53,12 +53,12 @@ pub enum Way {
 }
 
 impl Way {
-    /// Those by which flows move.
+    /// Ways by which flows move.
     pub const MOVES: [Way; 3] = [Way::ThereAndBack, Way::Over, Way::Amid];
-    /// Those by which runtimes fail.
+    /// Ways by which runtimes fail.
     pub const FAILURES: [Way; 4] = [Way::Fail, Way::FailBack, Way::FailTwice, Way::FailAmid];
 
-    /// Those by which the configuration changes.
+    /// Ways by which the configuration changes.
     pub const CHANGES: [Way; 2] = [Way::Change, Way::ChangeFail];
 
     /// Whether a runtime fails.
@@ -71,7 +71,7 @@ impl Way {
         Way::CHANGES.contains(&self)
     }
 
-    /// What flows do not come through.
+    /// The event that flows do not come through.
     pub(super) fn what(self) -> &'static str {
         match (self.is_change(), self.is_failure()) {
             (true, false) => "a change of configuration",

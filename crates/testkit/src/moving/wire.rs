@@ -2,9 +2,9 @@
 //! end does.
 //!
 //! # Theory of operation
-//! A worker has a *incarnation*, a number that is another one each time it begins, and 0 while it
-//! is not there. What is sent is from one incarnation to another; an end sees the other's next
-//! incarnation behind all that came from the one before, as [`Port::session`] demands, and what is
+//! A worker has an *incarnation*, a number that is another one each time it begins, and 0 while it
+//! is not there. A buffer goes from one incarnation to another; an end sees the other's next
+//! incarnation behind all that came from the one before, as [`Port::session`] demands, and a buffer
 //! for an incarnation that is over is lost.
 //!
 //! ```text
@@ -34,7 +34,7 @@ struct Sent {
     packet: Copied,
 }
 
-/// What is on its way from one worker to another.
+/// Buffers on their way from one worker to another.
 #[derive(Clone, Default)]
 pub struct Queue {
     sent: Rc<RefCell<VecDeque<Sent>>>,
@@ -42,12 +42,12 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// What is on its way never arrives.
+    /// Loses the buffers on their way.
     pub fn lose(&self) {
         self.sent.borrow_mut().clear();
     }
 
-    /// Nothing arrives, or what there is does.
+    /// Nothing arrives, or all that is there does.
     pub fn cut(&self, is_cut: bool) {
         self.is_cut.set(is_cut);
     }

@@ -1,4 +1,4 @@
-//! Frames built and read by etherparse, which shares no code with what is tested.
+//! Frames built and read by etherparse, which shares no code with the tested crates.
 
 use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ pub fn error(from: &str, to: &str, kind: (u8, u8), rest: [u8; 4], about: &[u8]) 
     frame
 }
 
-/// What a frame is, by etherparse.
+/// A frame as etherparse reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub to: [u8; 6],

@@ -1,5 +1,5 @@
-//! The forwarding step on the real workers: what leaves, by which port, with which addresses, and
-//! what senders are told.
+//! The forwarding step on the real workers: which packets leave, by which port, with which
+//! addresses, and the errors to senders.
 
 mod frames;
 mod reverse;
@@ -149,7 +149,7 @@ fn what_is_too_long_is_told_or_cut() {
     assert_eq!((by, told.source, told.about), (LAN, ip("10.0.0.1"), (3, 4)));
     assert_eq!(told.rest, [0, 0, 5, 120], "1400 in the low half (RFC 1191)");
     assert_eq!(told.payload, packet[14..][..548], "576 bytes in all, as it came");
-    // It may be cut.
+    // The packet may be cut.
     packet[20] &= !0x40;
     fix_header(&mut packet);
     let parts = router.feed_in(LAN, [packet.clone()]);
@@ -373,7 +373,7 @@ fn no_sender_is_told_about_errors_fragments_or_groups() {
     fix_header(&mut later);
     router.one(LAN, parts.pop().unwrap().1);
     assert_eq!(router.refused(LAN, later), "ttl_exceeded");
-    // What came to all stations of the link.
+    // A packet to all stations of the link.
     let mut to_all = udp("10.0.0.5", "192.0.2.9", 1, b"x");
     to_all[..6].copy_from_slice(&[0xff; 6]);
     assert_eq!(router.refused(LAN, to_all), "ttl_exceeded");

@@ -103,7 +103,7 @@ fn any_of_several_ways_back_will_do() {
     }
 }
 
-/// What a function makes, and what a router on the way says, came by no such route.
+/// A function's answer, and an error of a router on the way, came by no such route.
 #[test]
 fn answers_and_errors_pass() {
     let mut router = Router::new(true);
@@ -114,7 +114,7 @@ fn answers_and_errors_pass() {
     let reply = udp_tagged("192.0.2.9", "203.0.113.8", (53, mapped.about.0), 1, 0, b"y");
     let (by, frame) = router.one(WAN, reply);
     assert_eq!((by, seen(&frame).about), (WAN, (11, 0)));
-    // An error from a router behind the LAN, about what came in.
+    // An error from a router behind the LAN, about a packet that came in.
     let back = udp_tagged("192.0.2.9", "203.0.113.8", (53, mapped.about.0), 64, 0, b"y");
     let (_, arrived) = router.one(WAN, back);
     let (by, frame) = router.one(LAN, error("10.77.0.1", "192.0.2.9", (3, 1), [0; 4], &arrived));

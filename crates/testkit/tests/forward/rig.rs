@@ -281,7 +281,7 @@ impl Router {
         work.packets + work.other
     }
 
-    /// Frames come in by a port; what leaves, with the port.
+    /// Frames come in by a port; the frames that leave, with the port.
     pub fn feed_in(&mut self, port: u8, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<(u8, Vec<u8>)> {
         let switches = self.switches.len();
         let (switch, index) = (usize::from(port) % switches, usize::from(port) / switches);

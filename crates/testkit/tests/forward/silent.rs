@@ -1,4 +1,5 @@
-//! Neighbours that do not answer: what waits for them, for how long, and what it takes from others.
+//! Neighbours that do not answer: packets that wait for them, for how long, and the room that they
+//! take from others.
 
 use crate::frames::{seen, udp_tagged};
 use crate::rig::{DMZ, LAN, Router, WAN, neighbour};
@@ -32,7 +33,7 @@ fn unreachable_at_client(told: &[(u8, Vec<u8>)]) -> usize {
 #[test]
 fn all_that_wait_for_a_silent_neighbour_are_answered_at_once() {
     let mut router = Router::new(false);
-    // One flow: a call, and what is behind it (the rig has room for 16).
+    // One flow: a call, and the packets behind it (the rig has room for 16).
     assert_eq!(router.feed_in(LAN, (0..12).map(|_| to(77, 1))).len(), 0);
     assert_eq!(router.stats().held, 12);
     assert_eq!(unreachable_at_client(&go_on(&mut router, 2 * SECOND)), 0);
@@ -40,8 +41,8 @@ fn all_that_wait_for_a_silent_neighbour_are_answered_at_once() {
     assert_eq!((told.len(), unreachable_at_client(&told)), (12, 12));
     assert_eq!((router.stats().held, router.stats().waiting), (0, 0));
     assert_eq!(router.counter("waited"), 1);
-    // It is remembered: other flows to it are answered without a wait, and it is asked for again
-    // each second.
+    // The silent neighbour is remembered: other flows to it are answered without a wait, and it is
+    // asked for again each second.
     let mut asked = Vec::new();
     for port in 2..40 {
         router.now += SECOND / 10;
@@ -51,18 +52,18 @@ fn all_that_wait_for_a_silent_neighbour_are_answered_at_once() {
     }
     assert_eq!(router.counter("waited"), 1);
     assert!((4..=5).contains(&asked.len()), "{}", asked.len());
-    // It comes up.
+    // The neighbour comes up.
     router.neighbours.push(neighbour(3, "203.0.113.77", 77));
     router.publish();
     assert_eq!(router.one(LAN, to(77, 50)).0, WAN);
-    // It is gone again, and asked for as any other.
+    // The neighbour is gone again, and asked for as any other.
     router.neighbours.pop();
     router.publish();
     assert_eq!(router.feed_in(LAN, [to(77, 51)]).len(), 0);
     assert_eq!(router.stats().waiting, 1);
 }
 
-/// What waits for a silent neighbour leaves room for what waits for others.
+/// Packets that wait for a silent neighbour leave room for packets that wait for others.
 #[test]
 fn what_waits_for_one_neighbour_is_bounded() {
     let mut router = Router::with_room(4096);

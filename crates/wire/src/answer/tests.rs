@@ -27,7 +27,8 @@ fn frames(protocol: u8, body: &[u8]) -> Vec<Held> {
     packets
 }
 
-/// What every answer is: swapped addresses at both layers, right checksums, link header as it was.
+/// Properties of every answer: swapped addresses at both layers, right checksums, link header as it
+/// was.
 fn assert_turned(answer: &Packet, asked: &Packet) {
     assert!(answer.has(flag::PARSED) && answer.checksums_valid());
     assert_eq!(answer.end_offset(), answer.frame().len());

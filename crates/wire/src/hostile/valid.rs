@@ -92,7 +92,7 @@ fn link_header(random: &mut Random, link: LinkType, ip: &[u8]) -> Vec<u8> {
     }
     if session {
         let mut rest = [&[0x11, 0][..], &random.array::<2>()].concat();
-        // What it says of the length is not believed.
+        // The length in this header is not believed.
         let length = match random.once_in(4) {
             true => random.below(ip.len() + 4),
             false => ip.len() + 2,

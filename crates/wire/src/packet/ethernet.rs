@@ -1,4 +1,4 @@
-//! A new link header: what a router writes in front of a packet.
+//! A new link header: the headers that a router writes in front of a packet.
 //!
 //! ```text
 //!   eth A>B │ VLAN 10 │ IPv4 …      set_ethernet(D, C, 0)
@@ -43,7 +43,7 @@ impl Packet {
         true
     }
 
-    /// Makes `length` bytes of what stands before the IP header.
+    /// Makes `length` bytes of the headers before the IP header.
     #[cold]
     fn make_room(&mut self, length: u16) -> bool {
         if self.has(flag::LABELLED) {

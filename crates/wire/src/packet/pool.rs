@@ -9,10 +9,10 @@
 //! list needs no memory of its own: a buffer's notes have a place for the next one.
 //!
 //! Invariants: a box is the only handle to its buffer (so `&mut` is exclusive, and a box may change
-//! threads); `capacity` is what the pool wrote, wherever the buffer is; the region outlives every
-//! box (`tests::a_pool_that_goes_before_its_buffers_leaves_them_usable`).
+//! threads); `capacity` is the number that the pool wrote, wherever the buffer is; the region
+//! outlives every box (`tests::a_pool_that_goes_before_its_buffers_leaves_them_usable`).
 //!
-//! Not here: what is in a buffer ([`Packet`]).
+//! Not here: a buffer's content ([`Packet`]).
 
 mod device;
 
@@ -221,7 +221,7 @@ impl Pool {
             Some(packet) => packet,
             None => self.lay_out()?,
         };
-        // What the packet before went through is over.
+        // The hairpins of the packet before are over.
         packet.clear_hairpins();
         Some(packet)
     }

@@ -346,8 +346,8 @@ fn fragments_have_ports_only_where_the_header_is() {
 
 #[test]
 fn fragments_that_attack_reassembly_are_refused() {
-    // RFC 1858 3: a first fragment too short for the TCP header, and one that overlaps the TCP
-    // flags.
+    // RFC 1858 3: a first fragment too short for the TCP header, and a fragment that overlaps the
+    // TCP flags.
     let tiny = v4(6, &[], 0x2000, &tcp(2, &[], &[])[..16]);
     assert_eq!(refused(LinkType::Raw, &tiny), ParseError::Truncated);
     let overlapping = v4(6, &[], 0x0001, &[0; 16]);

@@ -23,7 +23,7 @@ fn packet(version: u8, protocol: u8, body: &[u8], vlan: bool) -> Held {
     packet
 }
 
-/// All that the notes say must be what a fresh parse of the frame finds.
+/// All notes must be those of a fresh parse of the frame.
 fn notes_agree(packet: &Packet) {
     let again = parsed(packet.link(), packet.frame());
     assert_eq!(
@@ -159,8 +159,8 @@ proptest! {
         notes_agree(&error);
         let mut translated = parsed(quoted_packet.link(), quoted_packet.frame());
         prop_assert!(translated.rewrite(end, inner));
-        // The quotation is the translated packet, as far as it goes; what stands behind is as it
-        // was.
+        // The quotation is the translated packet, as far as it goes; the bytes behind are as they
+        // were.
         let start = found.network;
         prop_assert_eq!(&error.frame()[start..start + kept], &translated.network()[..kept]);
         prop_assert_eq!(&error.frame()[start + kept..], &before[start + kept..]);
@@ -219,7 +219,7 @@ fn a_udp_checksum_that_becomes_zero_is_written_as_ones() {
         assert!(set(&mut packet, to, from));
         assert_eq!(packet.frame(), before);
     }
-    // What is not there is not exchanged.
+    // An endpoint that is not there is not exchanged.
     let mut packet = packet(4, 17, &udp(b"abc"), false);
     let (from, before) = (packet.source(), packet.frame().to_vec());
     let other = Endpoint::new(from.addr, from.port + 1);

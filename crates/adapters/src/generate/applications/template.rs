@@ -1,8 +1,8 @@
 //! Recorded connections to play again, and the list that says which and how often.
 //!
 //! The list is TRex's (`cap_info` of a traffic profile), of which two settings are read for each
-//! template: `name`, a capture beside the list, and `cps`, its connections per second. It is YAML,
-//! but read line by line: what is not one of these two is skipped.
+//! template: `name`, a capture beside the list, and `cps`, its connections per second. The list is
+//! YAML, but read line by line: other settings are skipped.
 //!
 //! ```text
 //!   cap_info :
@@ -54,7 +54,7 @@ impl Template {
         &self.bytes[packet.bytes.clone()]
     }
 
-    /// Reads a capture. Ethernet and IPv4 only; what is neither (ARP, for example) is left out.
+    /// Reads a capture. Ethernet and IPv4 only; other frames (ARP, for example) are left out.
     fn read(path: &Path, rate: f64) -> Result<Template, ProfileError> {
         let name = path.display().to_string();
         let refuse = |problem: String| ProfileError::new("mix", problem, "put the captures beside the list");

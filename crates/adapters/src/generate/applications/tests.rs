@@ -229,7 +229,7 @@ fn sfr_is_played_at_its_rates() {
             "{name}: {begun} in 5 s at {rate}"
         );
     }
-    // The recorded checksums are not all right; those that are stay so.
+    // The recorded checksums are not all right; right ones stay right.
     let mut wrong = Vec::new();
     for template in &applications.source.templates {
         let looks = template.packets.iter().map(|p| look(template.frame(p)));

@@ -119,7 +119,8 @@ fn a_flow_is_a_conversation() {
     assert_eq!(gaps, [20_000_000, 80_000_000].repeat(4));
 }
 
-/// Follows all TCP flows: numbers are without gaps, and no end acknowledges what was not sent.
+/// Follows all TCP flows: numbers are without gaps, and no end acknowledges bytes that were not
+/// sent.
 #[derive(Default)]
 struct Follower {
     next: HashMap<(FlowKey, bool), u32>,
@@ -148,8 +149,8 @@ impl Follower {
         if flags & ACK != 0 {
             let sent = self.next[&(seen.key, !client)];
             let behind = sent.wrapping_sub(acknowledgement);
-            // The server, seen where it is, may not yet have what is on its way; the client always
-            // has.
+            // The server, seen where it is, may not yet have the packets on their way; the client
+            // always has.
             assert!(
                 if client { behind == 0 } else { behind < 20_000 },
                 "{behind} behind"
@@ -195,7 +196,8 @@ fn the_reflector_answers_what_the_client_expects() {
     };
     let mut answers = 0;
     while !generator.finished() {
-        // One by one, so that each answer is back before the next packet is looked at.
+        // The packets go one by one, so that each answer is back before the next packet is looked
+        // at.
         let mut one = Burst::new();
         let mut rest: Vec<_> =
             std::iter::from_fn(|| (pool.free() > 1).then(|| pool.take()).flatten()).collect();

@@ -126,7 +126,7 @@ fn normal_cdf(x: f64) -> f64 {
     1.0 - (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * poly
 }
 
-/// What the mixture in a file says at a point, in percent.
+/// The value of a file's mixture at a point, in percent.
 fn mixture_cdf(text: &str, x: f64) -> f64 {
     let file: serde_json::Value = serde_json::from_str(text).unwrap();
     let (mut sum, mut whole) = (0.0, 0.0);

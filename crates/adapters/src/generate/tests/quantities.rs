@@ -79,7 +79,7 @@ fn short_and_long_flows_share_the_bandwidth() {
     for times in lives.values() {
         assert!(times.windows(2).all(|w| w[1] - w[0] == 100_000_000));
         let (first, last) = (times[0], times[times.len() - 1]);
-        // Neither the first ones, which began before, nor those that the end cuts off.
+        // Neither the first flows, which began before, nor flows that the end cuts off count.
         if first > 100_000_000 && last < 39_800_000_000 {
             *by_kind.entry(times.len()).or_default() += 1;
         }

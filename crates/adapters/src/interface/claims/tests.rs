@@ -1,4 +1,4 @@
-//! Requests and their answers, byte by byte; what is no request stays as it is.
+//! Requests and their answers, byte by byte; other frames stay as they are.
 
 use super::*;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn solicitation(source: &str, to: &str, target: &str) -> Vec<u8> {
     frame
 }
 
-/// What becomes of a frame; `None` if it is not answered, and it must be unchanged then.
+/// The answer to a frame; `None` if it is not answered, and it must be unchanged then.
 fn answered(frame: &[u8]) -> Option<Vec<u8>> {
     let mut pool = pool();
     let mut packet = pool.take().unwrap();

@@ -81,10 +81,10 @@ enum Whose {
 }
 
 impl Loaded {
-    /// What both programs say; `None` where the kernel refuses to try (frames shorter than a
+    /// The answer of both programs; `None` where the kernel refuses to try (frames shorter than a
     /// header).
     fn judge(&self, frame: &[u8]) -> Option<Whose> {
-        // No socket is in the map: what is ours is dropped, and not passed on.
+        // No socket is in the map: Flowkeep's frames are dropped, and not passed on.
         let xdp = match self.xdp.test(frame).ok()? as i32 {
             XDP_PASS => Whose::Kernel,
             XDP_DROP => Whose::Ours,

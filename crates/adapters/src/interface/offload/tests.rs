@@ -321,7 +321,7 @@ fn sctp_has_a_crc_in_place_of_a_sum() {
     complete_if_partial(&mut frame);
     complete_checksum(&mut other, 34, 8);
     assert_eq!((&frame[42..46], &other), (&expected[..], &frame));
-    // What has one keeps it.
+    // A packet that has a checksum keeps it.
     frame[42] ^= 1;
     let wrong = frame.clone();
     complete_if_partial(&mut frame);

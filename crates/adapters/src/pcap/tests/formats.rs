@@ -1,4 +1,4 @@
-//! Every format, byte order, link type and block kind is read, and what is none is told apart.
+//! Every format, byte order, link type and block kind is read, and other files are told apart.
 
 use super::*;
 

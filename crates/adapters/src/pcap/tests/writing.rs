@@ -1,4 +1,4 @@
-//! What is written is what was sent, for us and for other programs.
+//! A written capture has the packets that were sent, for us and for other programs.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn a_full_disk_is_told_once_and_every_packet_is_counted() {
     port.flush();
     let counters = port.counters();
     assert_eq!(counters.sent_packets + counters.unsent_packets, 1000);
-    // What the first write took is there: 258 packets of 1016 bytes and a header fill the buffer.
+    // The first write's packets are there: 258 packets of 1016 bytes and a header fill the buffer.
     assert_eq!((counters.sent_packets, counters.sent_bytes), (258, 258_000));
     let told = reports.take();
     assert_eq!(told.len(), 1, "{told:?}");
@@ -109,7 +109,7 @@ fn a_folder_that_is_not_there_is_named() {
     );
 }
 
-/// What a program prints, `None` where it is not installed.
+/// A program's output, `None` where it is not installed.
 fn run(program: &str, arguments: &[&str], path: &Path) -> Option<String> {
     let output = std::process::Command::new(program)
         .args(arguments)

@@ -50,8 +50,8 @@ fn check(reader: &mut Reader, record: Record, number: u64) {
 }
 
 proptest! {
-    /// Any order of putting in, publishing, taking out and giving back: what comes out is what was
-    /// put in and published.
+    /// Any order of putting in, publishing, taking out and giving back: the records that come out
+    /// are those put in and published.
     #[test]
     fn records_come_in_order(steps in prop::collection::vec((0..4_u8, 0..300_usize), 1..STEPS)) {
         let (_region, start) = memory(LENGTH);
@@ -92,9 +92,8 @@ proptest! {
         }
     }
 
-    /// The other end writes what it likes where it likes: what is handed out lies inside (the copy
-    /// would fail under miri, and the bounds are asserted here), nothing goes on for ever, nothing
-    /// panics.
+    /// The other end writes anything anywhere: records handed out lie inside (the copy would fail
+    /// under miri, and the bounds are asserted here), nothing goes on for ever, nothing panics.
     #[test]
     fn a_mad_writer_harms_no_reader(
         begin in 0..40_u64,

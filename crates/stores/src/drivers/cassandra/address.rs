@@ -1,10 +1,10 @@
-//! What a URI of the driver says.
+//! The settings in a URI of the driver.
 
 use super::tls;
 use crate::name::unescaped;
 use scylla::statement::{Consistency, SerialConsistency};
 
-/// What a URI says.
+/// The settings in a URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub nodes: Vec<String>,
@@ -73,7 +73,7 @@ impl Address {
         Ok(address)
     }
 
-    /// Of conditions, and of reads that have to see what is under way.
+    /// The consistency of conditions, and of reads that have to see writes under way.
     pub fn serial(&self) -> (SerialConsistency, Consistency) {
         match self.consistency {
             Consistency::LocalQuorum | Consistency::LocalOne => {

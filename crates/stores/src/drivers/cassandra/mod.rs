@@ -12,8 +12,8 @@
 //! # Theory of operation
 //!
 //! FlexState (IV-B) gives each partition a key space, and each kind of variable a table. Here the
-//! partition is the *partition key* of one table, and the kind is a column: only what lies in one
-//! table and has one partition key can be written whole or not at all, under a condition.
+//! partition is the *partition key* of one table, and the kind is a column: only rows that lie in
+//! one table and have one partition key can be written whole or not at all, under a condition.
 //!
 //! ```text
 //!   elements    partition     kind        name      life  slot  is_held  field  value  │ epoch, sequence, lives
@@ -35,26 +35,26 @@
 //! past 100,000 of them; a map whose elements come and go would so become unreadable. There are at
 //! most as many rows as there were elements at once. The writer knows which element has which slot
 //! ([`slots`]): it reads that with its first batch, and keeps it while each batch is applied. A
-//! batch is applied only behind the one before, so what the writer knows is what the table has
-//! (decision 29).
+//! batch is applied only behind the one before, so the writer knows the table's content (decision
+//! 29).
 //!
 //! *Lives.* ScyllaDB gives all statements of a batch one time stamp, and a deletion wins against a
-//! value of the same time: what a batch writes behind a `clear` would be gone. (Cassandra dates
+//! value of the same time: a batch's rows behind a `clear` would be gone. (Cassandra dates
 //! deletions back by a microsecond.) So each variable has a life, a number that each `clear`
 //! raises; rows carry it, and the rows of the life before are deleted. A reader takes the rows of
 //! the life that the partition names, and begins again where it has changed.
 //!
 //! *The first row* of each partition is an empty one. A condition makes Cassandra look for the
-//! partition's first row that is not deleted: without it the look would pass the marks of what was
-//! cleared.
+//! partition's first row that is not deleted: without it the look would pass the marks of cleared
+//! rows.
 //!
 //! *Sessions.* A call that fails, but by an error that the server sent, ends the session; the next
 //! call makes another. Nothing is retried here, the agent does so.
 //!
-//! Invariants: what is known of a partition is kept from one batch to the next only while each has
-//! been applied; rows of `elements` are written by conditional batches alone.
+//! Invariants: knowledge of a partition is kept from one batch to the next only while each has been
+//! applied; rows of `elements` are written by conditional batches alone.
 //!
-//! Not here: what a batch is ([`crate::batch`]); repetitions (the agent).
+//! Not here: batches themselves ([`crate::batch`]); repetitions (the agent).
 
 mod address;
 mod session;
@@ -75,7 +75,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tls::Tls;
 
-/// How long a call waits for the server, or a page of one that reads.
+/// How long a call waits for the server, or a reading call for a page.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits until tables are made, the first time.
 const MAKING: Duration = Duration::from_secs(30);
@@ -159,7 +159,7 @@ impl Cassandra {
 
     fn disconnect(&mut self) {
         self.known.clear();
-        // Within the runtime: what it has started ends there.
+        // Within the runtime: the tasks that it has started end there.
         let _runtime = self.runtime.as_ref().map(|runtime| runtime.enter());
         self.connected = None;
     }
@@ -232,7 +232,7 @@ fn made_runtime() -> Result<tokio::runtime::Runtime, Trouble> {
     made.map_err(|error| Trouble::Session(error.to_string()))
 }
 
-/// What a person may do about a server's error.
+/// The remedy for a server's error.
 fn remedy(error: &DbError) -> &'static str {
     match error {
         DbError::AuthenticationError => {
@@ -371,7 +371,7 @@ impl Driver for Cassandra {
             }
             failed = failed.or(trouble);
         }
-        // Those behind the first that is not known are repeated, and found to be stored.
+        // Batches behind the first without an answer are repeated, and found to be stored.
         outcomes.extend(said.into_iter().map_while(|outcome| outcome));
         match failed {
             Some(trouble) => self.call(async |_| Err(trouble)),
@@ -482,7 +482,7 @@ impl Driver for Cassandra {
             connected
                 .rows(&connected.record_names, &[], |row| {
                     let [name] = <[_; 1]>::try_from(row).ok()?;
-                    // What else may be there is none of ours.
+                    // Other names there are none of ours.
                     let key = name?.into_string()?;
                     found.extend(key.strip_prefix('@').and_then(unescaped));
                     Some(())

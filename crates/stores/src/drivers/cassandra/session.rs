@@ -1,4 +1,4 @@
-//! A session with its prepared statements, and what a batch comes to in them.
+//! A session with its prepared statements, and a batch's changes in them.
 
 use super::address::Address;
 use super::slots::Slots;
@@ -67,14 +67,14 @@ impl SerializeValue for Cell<'_> {
 
 use Cell::{Bytes, Nothing, Number, Text};
 
-/// What went wrong in a call, before it is said to a person.
+/// The failure of a call, before it is put in words.
 pub enum Trouble {
     Server(DbError, String),
     /// There is no session, of which the library says this.
     Opening(String),
     /// Nothing that a server said: the session is worth nothing.
     Session(String),
-    /// The server's answer is none to what was asked.
+    /// The server's answer does not fit the question.
     Nonsense,
     Other(String, &'static str),
 }
@@ -98,7 +98,7 @@ impl From<PrepareError> for Trouble {
 
 pub type Lives = HashMap<String, i64>;
 
-/// What the writer of a partition knows of it, as of its last batch.
+/// The writer's knowledge of a partition, as of its last batch.
 #[derive(Default)]
 pub struct Known {
     lives: Lives,
@@ -106,7 +106,7 @@ pub struct Known {
     slots: HashMap<String, Slots>,
 }
 
-/// What the store has of a partition.
+/// The store's state of a partition.
 pub struct State {
     pub version: Version,
     pub lives: Lives,
@@ -252,7 +252,7 @@ impl Connected {
         applied(&answer.into_rows_result().map_err(|_| Trouble::Nonsense)?)
     }
 
-    /// Reads what has been decided of the partition; ends what is under way.
+    /// Reads the decided state of the partition; ends writes under way.
     pub async fn state(&self, partition: &str) -> Result<Option<State>, Trouble> {
         let mut found = None;
         self.rows(&self.state, &[Text(partition)], |row| {
@@ -279,7 +279,7 @@ impl Connected {
         Ok(found)
     }
 
-    /// Makes `new` the version, with what `more` writes, if `old` is.
+    /// Makes `new` the version, with the writes of `more`, if `old` is the version.
     pub async fn mark(
         &self,
         partition: &str,
@@ -323,7 +323,7 @@ impl Connected {
     async fn write_one(&self, known: &mut Option<Known>, batch: &Batch<'_>) -> Result<Outcome, Trouble> {
         let partition = batch.partition.to_string();
         for _ in 0..2 {
-            // Until the batch is applied nothing is known: what is noted below holds only then.
+            // Until the batch is applied nothing is known: the notes below hold only then.
             let mut now = match known.take() {
                 Some(known) => known,
                 None => {
@@ -368,7 +368,7 @@ impl Connected {
     }
 
     /// Reads where the elements are of variables of which that is not known. `false`: rows
-    /// contradict each other, so what the writer has is to be written whole.
+    /// contradict each other, so the writer's content is to be written whole.
     async fn find(&self, partition: &str, changes: &Changes<'_>, known: &mut Known) -> Result<bool, Trouble> {
         for (((variable, _), (kind, name)), cleared) in changes.each() {
             let key = variable.local_key();
@@ -412,7 +412,7 @@ type Each<'c, 'b> = (
 /// A slot, and the element that it gets; `None`: it is free from now on.
 type Placed<'b> = (i64, Option<(&'b [u8], &'b [u8])>);
 
-/// What a batch comes to: the last change of each element, since all of them have one time stamp.
+/// A batch's net changes: the last change of each element, since all of them have one time stamp.
 struct Changes<'b> {
     fields: Vec<(&'b VariableName, Fields<'b>)>,
     /// Kinds and names as columns.
@@ -616,7 +616,7 @@ async fn make(session: &Session, address: &Address) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// An error with what led to it.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

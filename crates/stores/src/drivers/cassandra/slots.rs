@@ -12,7 +12,7 @@
 //! slots as there were elements, and elements that went in one batch, at once
 //! (`elements_have_slots_of_their_own_and_slots_are_used_again`).
 //!
-//! Not here: when what is known is forgotten (the driver, where a batch was not applied).
+//! Not here: when the slots are forgotten (the driver, where a batch was not applied).
 
 use std::collections::HashMap;
 

@@ -30,7 +30,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is wrong, and what a person may do.
+/// The problem, and the remedy.
 pub type Problem = (String, &'static str);
 
 const FILE: &str = "name a file in PEM that this process may read";
@@ -67,13 +67,13 @@ impl Settings {
     }
 }
 
-/// What all connections of a store share.
+/// The part that all connections of a store share.
 pub struct Tls {
     pub config: Arc<ClientConfig>,
     seen: Seen,
 }
 
-/// What the handshakes of a session saw.
+/// Findings of the handshakes of a session.
 #[derive(Clone, Default, Debug)]
 struct Seen(Arc<Mutex<Sights>>);
 
@@ -147,7 +147,7 @@ impl Tls {
         })
     }
 
-    /// Forgets what handshakes saw: another session begins.
+    /// Forgets the findings of handshakes: another session begins.
     pub fn begin(&self) {
         *self.seen.lock() = Sights::default();
     }
@@ -188,7 +188,7 @@ fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'static>
     }
 }
 
-/// The authorities in a file, or those that the system trusts.
+/// The authorities in a file, or the system's.
 fn roots(ca: Option<&str>) -> Result<RootCertStore, Problem> {
     let mut roots = RootCertStore::empty();
     match ca {
@@ -199,8 +199,8 @@ fn roots(ca: Option<&str>) -> Result<RootCertStore, Problem> {
             }
         }
         None => {
-            // As the system has them: one that cannot be read is left out, as its other programs
-            // do.
+            // As the system has them: an unreadable authority is left out, as the system's other
+            // programs do.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err((

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Any failure ends the connection, of a cluster all of them: the next call connects to the first
-//! node that answers, of those in the URI and those that were heard of last, and learns from it
-//! which node has which slots. A cluster that has lost slots answers so to each command; it is
+//! node that answers, of the nodes in the URI and the nodes heard of last, and learns from it which
+//! node has which slots. A cluster that has lost slots answers so to each command; the call is
 //! tried again until a replica has them.
 
 use crate::driver::Failure;
@@ -65,7 +65,7 @@ impl Link {
     pub fn new(uri: &str, patience: Duration) -> Result<Self, Failure> {
         let name = without_secret(uri);
         let (address, settings) = match uri.split_once('?') {
-            // What others name behind an address of a server is the library's.
+            // Settings of others behind a server's address are the library's.
             Some((address, settings)) if uri.starts_with("rediss:") || names_cluster(settings) => {
                 (address, settings)
             }
@@ -425,7 +425,7 @@ fn certificates(name: &str, settings: &str) -> Result<TlsCertificates, Failure> 
     })
 }
 
-/// A server's error, and what a person may do.
+/// A server's error, and the remedy.
 fn failure(name: &str, error: &RedisError) -> Failure {
     let code = error.code().unwrap_or_default();
     let remedy = match (code, error.kind()) {

@@ -7,8 +7,8 @@
 //! | `cert`, `key` | our own certificate and its key, for a server that asks for one |
 //!
 //! With `?cluster`, or `&cluster` behind other settings, the hosts are nodes of a cluster:
-//! `redis://HOST[:PORT][,HOST…]?cluster`. One that answers is enough. The commands go to the node
-//! that has the partition's slot ([`link`]).
+//! `redis://HOST[:PORT][,HOST…]?cluster`. One node that answers is enough. The commands go to the
+//! node that has the partition's slot ([`link`]).
 //!
 //! Keys, for a function's instance `nat@edge1@0`; the braces keep a partition in one slot of a
 //! cluster:
@@ -25,7 +25,7 @@
 //! should it fail in its middle (memory is full, a key has another type), the batch is not stored,
 //! and its repetition writes the same.
 //!
-//! What the store keeps through its own end is its configuration: `appendonly yes` with
+//! How much the store keeps through its own end depends on its configuration: `appendonly yes` with
 //! `appendfsync everysec` loses a second, which the workers write again. `maxmemory-policy` has to
 //! be `noeviction`: a server that evicts keys loses variables that nothing notices.
 //!
@@ -113,7 +113,7 @@ impl Redis {
         Ok(Redis { link })
     }
 
-    /// Sends a command, and answers what it answers, unless that is an error.
+    /// Sends a command, and passes its answer on, unless that is an error.
     fn say(&mut self, command: Cmd) -> Result<Value, Failure> {
         let answer = self.link.ask(&[command])?.pop();
         self.heard(answer).and_then(|answer| self.link.good(answer))
@@ -139,7 +139,7 @@ impl Redis {
         self.heard(outcome)
     }
 
-    /// What was heard, unless it is nonsense: that ends the connection.
+    /// The answer, unless it is nonsense: that ends the connection.
     fn heard<T>(&mut self, heard: Option<T>) -> Result<T, Failure> {
         heard.ok_or_else(|| self.link.nonsense())
     }
@@ -351,7 +351,7 @@ impl Driver for Redis {
     }
 
     fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
-        // What else the server has is none of ours.
+        // Other keys of the server are none of ours.
         let name = |key: &String| {
             let (partition, rest) = key.strip_prefix('{')?.split_once('}')?;
             format!("{partition}{rest}").parse::<VariableName>().ok()

@@ -98,8 +98,8 @@ impl Packet {
     pub const NOTES: usize = size_of::<Notes>();
 
     /// Notes that a device has put a frame of `length` bytes at `offset` from where the buffer
-    /// starts, and forgets what was known of the buffer's last frame; `false` (and no change) if
-    /// that lies outside of the buffer.
+    /// starts, and forgets the notes on the buffer's last frame; `false` (and no change) if the
+    /// frame would lie outside of the buffer.
     #[inline]
     pub fn received_at(&mut self, offset: usize, length: usize, link: LinkType) -> bool {
         let start = match offset.checked_sub(Self::NOTES) {
