@@ -82,9 +82,26 @@ pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figure
     match lost.first() {
         Some(packet) if count > excused => Err(Violation::new(
             NAME,
-            format!("{packet} came in and did not leave, though nothing was full and no fault is a reason"),
+            format!(
+                "{packet} came in and did not leave, though nothing was full and no fault is a reason ({})",
+                drops_of(figures)
+            ),
         )),
         _ => Ok(()),
+    }
+}
+
+/// All drops of all workers, by reason.
+fn drops_of(figures: &Figures) -> String {
+    let runtimes = figures.runtimes.iter().flat_map(|stats| &stats.dropped);
+    let switches = figures.switches.iter().flat_map(|stats| &stats.dropped);
+    let named = runtimes.chain(switches).filter(|named| named.count > 0);
+    let each: Vec<String> = named
+        .map(|named| format!("{} {}", named.count, named.name))
+        .collect();
+    match each.is_empty() {
+        true => String::from("no drop was counted"),
+        false => each.join(", "),
     }
 }
 
