@@ -163,7 +163,11 @@ impl Match {
 
 /// Rules, ready to be looked up.
 #[derive(Clone, Debug)]
-pub struct Rules(Box<[Rule]>);
+pub struct Rules {
+    each: Box<[Rule]>,
+    /// The rule that wins for any packet, if it is the only one.
+    only: Option<u8>,
+}
 
 #[derive(Clone, Debug)]
 struct Rule {
@@ -185,19 +189,26 @@ impl Rules {
         });
         let mut rules: Box<[Rule]> = each.collect();
         rules.sort_by_key(|rule| (rule.least, rule.index));
-        Rules(rules)
+        let only = match &*rules {
+            [rule] if rule.matching == Match::default() => Some(rule.index),
+            _ => None,
+        };
+        Rules { each: rules, only }
     }
 
     /// The index of the most specific rule that matches a packet.
     #[inline]
     pub fn find(&self, packet: &Packet) -> Option<u8> {
-        self.of(&packet.into())
+        match self.only {
+            Some(index) => Some(index),
+            None => self.of(&packet.into()),
+        }
     }
 
     #[inline]
     fn of(&self, tuple: &Tuple) -> Option<u8> {
         let mut best: Option<(Volume, u8)> = None;
-        for rule in &self.0 {
+        for rule in &self.each {
             if best.is_some_and(|best| best <= (rule.least, rule.index)) {
                 break;
             }

@@ -17,13 +17,12 @@ pub mod flags {
     pub const CWR: u8 = 128;
 }
 
-/// A TCP header of at least 20 bytes, with the options that the capture holds and the length of the
-/// data behind it.
+/// A TCP header of at least 20 bytes. The options that the capture holds, and the length of the data
+/// behind them, are worked out for the caller that asks.
 #[derive(Clone, Copy)]
 pub struct Tcp<'a> {
     fixed: &'a [u8; 20],
-    options: &'a [u8],
-    payload_length: u32,
+    packet: &'a Packet,
 }
 
 impl Packet {
@@ -34,18 +33,8 @@ impl Packet {
         if self.protocol() != protocol::TCP || self.has(crate::packet::flag::LATER_FRAGMENT) {
             return None;
         }
-        let segment = self.transport();
-        let fixed: &[u8; 20] = segment.first_chunk()?;
-        let length = usize::from(fixed[12] >> 4) * 4;
-        // A capture cut short inside the options has only some of them; its data's length the IP
-        // header knows.
-        let options = &segment[20..length.clamp(20, segment.len())];
-        let payload_length = self.transport_length().saturating_sub(length as u32);
-        Some(Tcp {
-            fixed,
-            options,
-            payload_length,
-        })
+        let fixed = self.transport().first_chunk()?;
+        Some(Tcp { fixed, packet: self })
     }
 
     /// Bytes from the transport header to the packet's end by the IP header, whatever a capture cut
@@ -151,21 +140,32 @@ impl<'a> Tcp<'a> {
         u16::from_be_bytes([self.fixed[14], self.fixed[15]])
     }
 
+    /// The header's length in bytes, as it says.
+    #[inline]
+    fn length(&self) -> usize {
+        usize::from(self.fixed[12] >> 4) * 4
+    }
+
     /// Bytes of data behind the header, by the IP header's length.
     #[inline]
     pub fn payload_length(&self) -> u32 {
-        self.payload_length
+        self.packet
+            .transport_length()
+            .saturating_sub(self.length() as u32)
     }
 
-    /// The options as they stand, padding included.
+    /// The options as they stand, padding included. Of a capture that is cut short inside them, the
+    /// options that it holds.
     #[inline]
     pub fn options(&self) -> &'a [u8] {
-        self.options
+        let segment = self.packet.transport();
+        let end = self.length().clamp(20, segment.len());
+        segment.get(20..end).unwrap_or_default()
     }
 
     /// The well-formed options in order, as kind and data; ends at the first that does not fit.
     pub fn each_option(&self) -> TcpOptions<'a> {
-        TcpOptions { rest: self.options }
+        TcpOptions { rest: self.options() }
     }
 }
 

@@ -21,6 +21,22 @@ use super::state::Host;
 use nf::{Addr, Block, Loan, PoolState};
 
 impl Ports {
+    pub(super) fn is_home(&self, block: u32) -> bool {
+        self.home_of(block) == self.home.0
+    }
+
+    /// Which runtime gives a block out: by its address and port, which stay when the pool changes.
+    pub(super) fn home_of(&self, block: u32) -> u32 {
+        let (address, first) = self.place(block);
+        self.home_at(address, first)
+    }
+
+    /// The same of the block that holds a port of an address.
+    pub(super) fn home_at(&self, address: u32, port: u16) -> u32 {
+        let place = address.wrapping_add(u32::from(port >> self.size.trailing_zeros()));
+        place % self.home.1
+    }
+
     /// Has a host give up a block of an address that this pool has not: it has come from another
     /// runtime, or out of a store, and its flows there were refused.
     #[inline]

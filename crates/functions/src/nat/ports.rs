@@ -358,7 +358,8 @@ impl Ports {
     pub fn slot_at(&self, outside: V4Endpoint) -> Option<(u32, bool)> {
         let block = self.block_of(self.number_of(outside.number())?, outside.port)?;
         let slot = *self.slot_of.get(block as usize)?;
-        (slot != 0).then(|| (slot, self.is_home(block) && !self.is_gone(block)))
+        let is_home = self.home_at(outside.number(), outside.port) == self.home.0;
+        (slot != 0).then(|| (slot, is_home && !self.is_gone(block)))
     }
 
     /// Whether the pool has this address.
@@ -399,17 +400,6 @@ impl Ports {
             first,
             ports: self.size,
         }
-    }
-
-    pub(super) fn is_home(&self, block: u32) -> bool {
-        self.home_of(block) == self.home.0
-    }
-
-    /// Which runtime gives a block out: by its address and port, which stay when the pool changes.
-    pub(super) fn home_of(&self, block: u32) -> u32 {
-        let (address, first) = self.place(block);
-        let place = address.wrapping_add(u32::from(first / self.size));
-        place % self.home.1
     }
 
     pub(super) fn draw(&mut self) -> u64 {

@@ -30,6 +30,7 @@ impl Runner {
 
     /// Effects of a call without a packet: blocks change hands; there is no packet at hand to emit
     /// others beside.
+    #[inline]
     pub(super) fn settle_accounts(
         &mut self,
         cx: &mut RawCx,

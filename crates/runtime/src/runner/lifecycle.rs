@@ -47,12 +47,14 @@ impl Runner {
         out: &mut Outbox,
         mut call: impl FnMut(&Owned, NonNull<u8>, &mut RawCx),
     ) {
-        let header = *flows.header(actor);
+        let header = flows.header(actor);
         let state = flows.state(actor);
         let group = flows.group_state(header.group, state);
-        let cx = self.prepare(actor, opened_from(&header), Direction::Opening, flows);
-        for at in 0..self.steps_of(actor, flows).len() {
-            let step = self.steps_of(actor, flows)[at];
+        let cx = self.prepare(actor, opened_from(header), Direction::Opening, flows);
+        let steps = core::ptr::from_ref(self.steps_of(actor, flows));
+        // SAFETY: stages change between two steps of the worker only (`change`): these stay where
+        // they are.
+        for step in unsafe { &*steps } {
             // SAFETY: the group's state has room for all functions' parts, and the actor's for its
             // chain's.
             let state = unsafe {
