@@ -127,7 +127,7 @@ pub(super) struct Ports {
     pub(super) addresses: u32,
     pub(super) blocks_per_address: u32,
     first_port: u16,
-    size: u16,
+    pub(super) size: u16,
     host_blocks_max: usize,
     pub(super) home: (u32, u32),
     flows_max: u32,

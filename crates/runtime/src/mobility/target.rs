@@ -63,7 +63,7 @@ impl Moving {
 impl Moves {
     /// Whether a group of so many flows is welcome.
     pub(crate) fn admit(&mut self, core: &mut Core, group: GroupKey, flows: u32) -> Result<(), Refusal> {
-        if core.takes_no_groups() {
+        if core.takes_no_moves() {
             return Err(Refusal::Leaving);
         }
         if core.runner.is_changing() {

@@ -16,7 +16,18 @@ impl Core {
     /// Whether new groups are for others.
     #[inline]
     pub fn takes_no_groups(&self) -> bool {
-        self.is_leaving || self.sessions.is_beginning() || self.sessions.is_joining || self.pools.is_without()
+        self.is_closed() || self.pools.is_without()
+    }
+
+    /// Whether groups that move are for others. They bring their blocks.
+    #[inline]
+    pub fn takes_no_moves(&self) -> bool {
+        self.is_closed() || self.pools.is_waiting(self.now)
+    }
+
+    #[inline]
+    fn is_closed(&self) -> bool {
+        self.is_leaving || self.sessions.is_beginning() || self.sessions.is_joining
     }
 
     /// Looks whether all switches have told, or the time for it is over. A switch that runs by the

@@ -19,7 +19,9 @@
 //! to each switch. Once the home gives blocks out again, it goes there as any borrowed block.
 //!
 //! *A runtime without a part* (there are more than the pool was divided among, or it was to leave,
-//! and stays) asks for one, and takes no groups before it has some, or [`WITHOUT`] is over.
+//! and stays) asks for one. Switches choose it for no new group before it has some, if there is
+//! another: that one has ports. A group that moves brings its blocks, so it may come once
+//! [`WITHOUT`] is over.
 //!
 //! *How long a pool lasts*: its free blocks are noted once a second ([`Ebb`]).
 //!
@@ -53,7 +55,7 @@ const HELD_MAX: usize = 1 << 18;
 const LOOKED_AT: usize = 2 * ASKED_MAX as usize;
 /// Blocks that a runtime which leaves lends each of the others at most.
 const LEFT_MAX: usize = HELD_MAX / 8;
-/// How long a runtime without a part waits for one, in nanoseconds.
+/// How long a runtime without a part takes no groups that move, in nanoseconds.
 const WITHOUT: u64 = 1_000_000_000;
 
 /// Nanoseconds between two notes of how many blocks are free.
@@ -99,7 +101,7 @@ pub(crate) struct Pools {
     heard: Vec<Vec<Option<(u32, u32)>>>,
     /// By function: how fast free blocks go.
     ebbs: Vec<Ebb>,
-    /// Until when this runtime waits for its first blocks.
+    /// While this runtime has had no block: until when it takes no groups that move, either.
     without: Option<u64>,
     /// Borrowed blocks up to this one were looked at, whether they are to go home.
     looked_at: Option<Block>,
@@ -115,10 +117,16 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Whether this runtime waits for its first blocks.
+    /// Whether this runtime has no block to give out, and has had none.
     #[inline]
     pub fn is_without(&self) -> bool {
         self.without.is_some()
+    }
+
+    /// Whether that is so, and for a short time.
+    #[inline]
+    pub fn is_waiting(&self, now: u64) -> bool {
+        self.without.is_some_and(|until| now < until)
     }
 }
 
@@ -181,9 +189,7 @@ impl Core {
             return 0;
         }
         let has_none = |function| self.runner.pool(function).is_some_and(|pool| pool.free == 0);
-        if let Some(until) = self.pools.without
-            && (self.now >= until || !(0..self.runner.functions()).any(has_none))
-        {
+        if self.pools.without.is_some() && !(0..self.runner.functions()).any(has_none) {
             self.pools.without = None;
         }
         if self.pools.generation != self.runner.generation().0 {

@@ -51,8 +51,9 @@ pub(crate) struct Sessions {
     /// Reply keys that are another's, of flows that could not end when that was said: they are on
     /// their way, or wait for a call.
     pub refused: BTreeSet<[u64; 5]>,
-    /// Whether switches and runtimes have been told that this runtime is leaving.
-    pub has_said_leaving: bool,
+    /// Whether switches have been told that this runtime takes no new groups, and runtimes that it
+    /// takes none that move.
+    pub said_leaving: (bool, bool),
     /// Until all switches have told which blocks are in use.
     pub beginning: Option<Beginning>,
     /// Blocks of this runtime's pool that were in use when it began, and which switches know them.

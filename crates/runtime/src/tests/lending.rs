@@ -355,6 +355,33 @@ fn a_runtime_that_was_to_leave_takes_groups_when_it_has_blocks_again() {
     assert_eq!(assert_apart(&mut members, "stays"), 16);
 }
 
+/// Another runtime has ports, and too few to lend some: new hosts go there, however long that is so.
+#[test]
+fn a_runtime_without_a_block_gets_no_new_host_while_another_has_some() {
+    let mut members = members(1);
+    members.runtime(1).set_leaving(true);
+    go_on(&mut members, 5);
+    fill(&mut members, 0, 1..15);
+    members.runtime(1).set_leaving(false);
+    members.switch(0).set_handicaps(vec![1000, 0, 0]);
+    go_on(&mut members, 5);
+    assert!(!members.runtime(1).takes_groups());
+    members.now += 3 * SECOND;
+    go_on(&mut members, 5);
+    assert!(has(&mut members, 1).is_empty());
+    // A group that moves would bring its block.
+    assert!(members.runtime(1).takes_groups());
+    fill(&mut members, 0, 15..17);
+    assert_eq!((members.dropped("no_block"), members.flows()), (0, vec![16, 0]));
+    // Hosts end, and blocks are lent again.
+    members.now += 20 * SECOND;
+    members.settle();
+    go_on(&mut members, 200);
+    assert!(!has(&mut members, 1).is_empty());
+    fill(&mut members, 0, 20..21);
+    assert_eq!((members.dropped("no_block"), members.flows()), (0, vec![0, 1]));
+}
+
 /// Some worker dies, and begins again, behind any number of single steps: of a runtime that leaves,
 /// or of groups that end when their blocks' home is not there.
 #[test]

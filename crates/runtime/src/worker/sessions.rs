@@ -182,7 +182,7 @@ impl<P: Port> Runtime<P> {
             self.keeper.peer_gone(&mut self.core, runtime as u16);
         }
         self.core.choose_replica();
-        if session != 0 && self.core.sessions.has_said_leaving {
+        if session != 0 && self.core.sessions.said_leaving.1 {
             self.core.out.send_record(runtime as u16, &Record::Leaving(true));
         }
     }
@@ -195,7 +195,7 @@ impl<P: Port> Runtime<P> {
 
     /// Whether groups of others may come here, and this has been said.
     pub fn takes_groups(&self) -> bool {
-        !self.core.takes_no_groups() && !self.core.sessions.has_said_leaving
+        !self.core.takes_no_moves() && !self.core.sessions.said_leaving.1
     }
 
     /// Goes on with telling switches about groups and blocks, and with giving up groups that are
@@ -209,8 +209,9 @@ impl<P: Port> Runtime<P> {
                 self.core.take_out_back();
             }
         }
-        if self.core.sessions.has_said_leaving != self.core.takes_no_groups() {
-            self.say_leaving();
+        let leaving = (self.core.takes_no_groups(), self.core.takes_no_moves());
+        if self.core.sessions.said_leaving != leaving {
+            self.say_leaving(leaving);
         }
         let mut count = 0;
         if !self.core.sessions.is_idle() {
@@ -251,18 +252,20 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// Tells switches whether new groups are for others, and runtimes whether groups that move are.
     #[cold]
-    fn say_leaving(&mut self) {
-        self.core.sessions.has_said_leaving = self.core.takes_no_groups();
-        self.core
-            .out
-            .announce(Message::Leaving(self.core.takes_no_groups()));
-        for runtime in 0..self.core.sessions.runtimes.len() {
-            if self.core.sessions.runtimes[runtime] != 0 {
-                self.core.out.send_record(
-                    runtime as u16,
-                    &Record::Leaving(self.core.sessions.has_said_leaving),
-                );
+    fn say_leaving(&mut self, (no_groups, no_moves): (bool, bool)) {
+        let before = core::mem::replace(&mut self.core.sessions.said_leaving, (no_groups, no_moves));
+        if before.0 != no_groups {
+            self.core.out.announce(Message::Leaving(no_groups));
+        }
+        if before.1 != no_moves {
+            for runtime in 0..self.core.sessions.runtimes.len() {
+                if self.core.sessions.runtimes[runtime] != 0 {
+                    self.core
+                        .out
+                        .send_record(runtime as u16, &Record::Leaving(no_moves));
+                }
             }
         }
     }
