@@ -105,7 +105,7 @@ impl Settings {
             timeout_default: 300_000_000_000,
             fragments_max: 1024,
             moves_max: MOVES_MAX,
-            moved_flows_max: 1024,
+            moved_flows_max: 256,
             kept_max: 4096,
             move_timeout: 1_000_000_000,
             events_max: 1 << 20,

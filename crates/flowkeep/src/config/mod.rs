@@ -361,8 +361,8 @@ pub struct Migration {
     #[serde(deserialize_with = "values::moves")]
     pub moves_max: u32,
     /// The flows of groups on their way from a runtime after which no other group begins to move.
-    /// Default 1024.
-    #[schemars(range(min = 1, max = 268435456), example = 256)]
+    /// Default 256.
+    #[schemars(range(min = 1, max = 268435456), example = 1024)]
     #[serde(deserialize_with = "values::flows")]
     pub moved_flows_max: u32,
     /// The most packets that a runtime keeps for groups that are on their way; beyond is a counted
