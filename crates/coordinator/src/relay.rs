@@ -86,7 +86,7 @@ pub enum Order<'a> {
         /// How; empty: as the configuration says.
         policy: &'a str,
     },
-    /// Which runtime keeps the copies of another one's flows.
+    /// Which runtime keeps the copies of another runtime's flows.
     Replica {
         /// The runtime whose flows are copied.
         runtime: u16,

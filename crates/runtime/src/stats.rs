@@ -102,7 +102,7 @@ reasons! {
     ReplicaFull = "replica_full",
     /// No other runtime can keep a copy of its flow, and the configuration has it dropped then.
     NoReplica = "no_replica",
-    /// More packets wait until a store has their flows than may, or it has no room for one.
+    /// More packets wait until a store has their flows than may, or a flow's entry found no room.
     StoreFull = "store_full",
     /// Another process has claimed the variables, written through, that its call has changed.
     StoreFenced = "store_fenced",
@@ -457,7 +457,7 @@ pub struct RuntimeStats {
     pub events_lost: u64,
     /// Steps in which nothing was received for want of buffers for messages.
     pub stalls: u64,
-    /// Calls that waited for a token, and found by a look each second what none had told.
+    /// Waiting calls whose answer was found by the look of each second: no token had reported it.
     pub untold: u64,
     /// The number of the configuration in force.
     pub generation: u64,
