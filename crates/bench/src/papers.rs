@@ -654,7 +654,7 @@ impl Figures {
         self.machine.cpu_model.as_deref()
     }
 
-    /// As rows of a picture; what this machine has not is left out.
+    /// As rows of a picture; figures that this machine lacks are left out.
     pub(crate) fn bars(&self) -> Vec<Bar> {
         let bar = |figure: &Figure| {
             Some(Bar {

@@ -61,8 +61,8 @@ pub enum MappingBehavior {
 pub enum Filtering {
     /// All: most transparent to applications (RFC 4787 REQ-8).
     EndpointIndependent,
-    /// Remote addresses that a flow of the mapping talks with: what RFC 4787 REQ-8 recommends where
-    /// stringency counts more, and so what fails closed here.
+    /// Remote addresses that a flow of the mapping talks with. RFC 4787 REQ-8 recommends this where
+    /// stringency counts more; so it is the default, which fails closed.
     #[default]
     AddressDependent,
     /// The very remote endpoints that a flow of the mapping talks with.
