@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 pub const CHECK: Check = Check {
     name: "words",
-    rule: "a sentence names its actor; what is left is counted in xtask/src/checks/words.txt",
+    rule: "a sentence names its actor; other lines are counted in xtask/src/checks/words.txt",
     run,
 };
 
