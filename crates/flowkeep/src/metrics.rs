@@ -358,7 +358,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
 fn words(text: &mut Text, snapshot: &Snapshot) {
     let mut metric = text.counter(
         "refused_words",
-        "Messages of other workers that were refused: their sender may not send them, or no room was left.",
+        "Messages of other workers that were refused: not allowed to their sender, or without room.",
     );
     for (number, switch) in switches_of(snapshot) {
         metric.sample(&[("switch", &number)], switch.words_refused);

@@ -157,7 +157,7 @@ pub struct RuntimeStatus {
     /// functions or the runtime did not expect them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_flows: u64,
-    /// Words of other workers that none may say.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_words: u64,
     /// The cost of its functions' calls, of packets that were sampled.
@@ -173,7 +173,7 @@ pub struct SwitchStatus {
     /// Asked over the cluster: the member that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// Words of other workers that none may say, or more of them than there is room for.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     pub refused_words: u64,
 }
 

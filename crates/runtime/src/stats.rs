@@ -418,7 +418,7 @@ pub struct RuntimeStats {
     /// Flows that came from other runtimes and are over: their bytes were no state of their
     /// functions, or this runtime did not expect them.
     pub flows_refused: u64,
-    /// Words of other runtimes and switches that they may not say, or more than there is room for.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     pub words_refused: u64,
     /// Whether another runtime keeps a copy of every flow, and which.
     pub protected_by: Option<u16>,
@@ -554,6 +554,6 @@ pub struct SwitchStats {
     pub stalls: u64,
     /// Packets handed to the home switch of their group.
     pub handed_over: u64,
-    /// Words of runtimes and other switches that they may not say, or more than there is room for.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     pub words_refused: u64,
 }

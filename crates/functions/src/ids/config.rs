@@ -169,7 +169,7 @@ pub struct Loaded {
     pub skipped: Vec<Skipped>,
 }
 
-/// Settings together with their rules.
+/// The settings of the IDS, and their rules.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(from = "Settings")]
 #[schemars(with = "Settings")]
