@@ -241,7 +241,7 @@ impl Relay {
             Err(_) => Err((
                 Refusal::MemberSilent,
                 format!(
-                    "member `{member}` has not answered within {} s; what it was told to do it may still do",
+                    "member `{member}` has not answered within {} s; it may still carry out its order",
                     PATIENCE.as_secs()
                 ),
             )),

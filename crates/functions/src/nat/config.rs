@@ -500,7 +500,7 @@ impl Plan {
         if let Some(at) = config.static_mappings.listed.iter().position(outsider) {
             return Err(ConfigError::new(
                 format!("static[{at}].inside"),
-                "no prefix of `inside` has it: what it sends first would leave untranslated",
+                "no prefix of `inside` has it: its first packets would leave untranslated",
                 "add it to `inside`",
             ));
         }
