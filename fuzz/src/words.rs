@@ -38,8 +38,8 @@ use wire::{HashSeed, LinkType, PacketBox, Pool};
 
 /// Links that no worker reads have room for so many.
 const DEPTH: usize = 24;
-/// Words that may be for one end when it does not read: what its link has room for, and a frame of
-/// questions.
+/// Words that may be for one end when it does not read: those that its link has room for, and a
+/// frame of questions.
 const UNREAD_MAX: usize = DEPTH + 1;
 const ROUTES: u32 = 16;
 const FLOWS: u32 = 16;

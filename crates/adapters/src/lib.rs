@@ -1,4 +1,4 @@
-//! Ports, links and memory: what touches the operating system.
+//! Ports, links and memory: the parts that touch the operating system.
 //!
 //! The runtime is handed everything it needs; this library has the things that are handed to it in
 //! production.

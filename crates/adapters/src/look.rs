@@ -6,8 +6,8 @@
 //! switch's buffers serve all its ports. No program is put on an interface, and no socket of one is
 //! made.
 //!
-//! Not here: what only the kernel can say when it is asked for it: whether another program has the
-//! interface, whether the driver has XDP of its own, whether its kernel is old.
+//! Not here: facts that only an attempt shows, by the kernel's answer: whether another program has
+//! the interface, whether the driver has XDP of its own, whether its kernel is old.
 
 use crate::afpacket::{Half, PacketPort, Taking};
 use crate::afxdp::{CHUNK, FRAME, Mode, XdpPort, check_buffers};

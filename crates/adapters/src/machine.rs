@@ -1,8 +1,8 @@
 //! Facts about the machine, for the JSON of a bench: a figure without them means nothing.
 //!
-//! [`Machine::read`] takes what `/proc` and `/sys` say; what they do not say is left out, never
-//! guessed. [`CpuTimes`] read before and after a run says how much of the time the hypervisor gave
-//! to others (steal): a run with more than a percent of it is no measurement.
+//! [`Machine::read`] takes what `/proc` and `/sys` say; missing facts are left out, never guessed.
+//! [`CpuTimes`] read before and after a run says how much of the time the hypervisor gave to others
+//! (steal): a run with more than a percent of it is no measurement.
 //!
 //! Not here: the clocks ([`crate::clock`]).
 

@@ -59,7 +59,7 @@ pub enum OpenError {
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// A file is to be written that this run already has open.
-    #[error("{path}: this run reads or writes it already; choose another name for what is written", path = path.display())]
+    #[error("{path}: this run reads or writes it already; choose another name for the written file", path = path.display())]
     InUse {
         /// The file.
         path: PathBuf,

@@ -7,7 +7,7 @@
 //! | `chain, by function` | the same with each function called through its pointer, as chains are that the tool does not name |
 //! | `baseline` | the same table, prefetching, burst and function code (`process` and `timeout`), hand-called, and a deadline kept: no actors, stages, groups |
 //! | `baseline, no deadlines` | the same without asking for timeouts: flows that never end |
-//! | `floor` | parse, look up, count, rewrite the source: what a packet costs that is only translated |
+//! | `floor` | parse, look up, count, rewrite the source: the cost of a packet that is only translated |
 //!
 //! All see the same packets in the same order, from and to memory. Flows are opened by a handshake
 //! first.

@@ -1,5 +1,5 @@
-//! `bench launch`: what a new flow costs over its packet's own cost (NFVactor VII-A2), in the chain
-//! firewall → NAT → load balancer with so many flows live.
+//! `bench launch`: the cost of a new flow over its packet's own cost (NFVactor VII-A2), in the
+//! chain firewall → NAT → load balancer with so many flows live.
 //!
 //! `launch` is a step over a burst of packets that each open a flow; `established` the same over
 //! packets of live flows. New flows come in the order of their hosts, which have 32 each; the cost

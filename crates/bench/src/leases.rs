@@ -1,4 +1,4 @@
-//! `bench leases`: what leases and views cost a packet of firewall, NAT and load balancer.
+//! `bench leases`: the cost of leases and views for a packet of firewall, NAT and load balancer.
 //!
 //! | case | what runs |
 //! |---|---|

@@ -6,10 +6,10 @@
 //! and a host's flows are a group. In each run all flows move to the other runtime, by the order
 //! that an operator gives; the next run moves them back.
 //!
-//! **The three workers are stepped in turn, on one thread and one processor**: what a move costs of
-//! processors in all, and a time that three processors would share. `10/s` has ten packets per
-//! second of each flow in at the switch meanwhile, by the clock, in order of the flows, as far as
-//! the thread gets to it.
+//! **The three workers are stepped in turn, on one thread and one processor**: the cost of a move
+//! is that of all processors, and its time is one that three processors would share. `10/s` has ten
+//! packets per second of each flow in at the switch meanwhile, by the clock, in order of the flows,
+//! as far as the thread gets to it.
 //!
 //! | figure | what it is |
 //! |---|---|

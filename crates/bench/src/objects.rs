@@ -1,4 +1,4 @@
-//! `bench objects`: what it costs to share state that no partition fits (S6 figures 7 and 8).
+//! `bench objects`: the cost of sharing state that no partition fits (S6 figures 7 and 8).
 //!
 //! A function like S6's asset monitor: a flow is counted once, and each packet, at an object that
 //! flows of all runtimes share ([`ASSETS`] of them).

@@ -20,7 +20,7 @@ use std::fmt::Write as _;
 enum Take {
     /// Its figure, by so much.
     Figure(f64),
-    /// Percent of what it is compared with.
+    /// Percent of the case's reference.
     Share,
     /// Of all cases whose names begin so, but the one without a store: percent that the slowest is
     /// of the fastest.
@@ -542,7 +542,7 @@ pub struct Figure {
     paper: &'static str,
     /// Its figure or table.
     figure: &'static str,
-    /// What it shows.
+    /// The quantity that it shows.
     what: &'static str,
     /// The paper's figure, on its hardware.
     theirs: &'static str,
@@ -654,7 +654,7 @@ impl Figures {
         self.machine.cpu_model.as_deref()
     }
 
-    /// As rows of a picture; what this machine has not is left out.
+    /// As rows of a picture; figures that this machine lacks are left out.
     pub(crate) fn bars(&self) -> Vec<Bar> {
         let bar = |figure: &Figure| {
             Some(Bar {

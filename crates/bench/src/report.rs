@@ -17,7 +17,7 @@ pub struct Report {
     pub machine: Facts,
     /// Seed of the traffic.
     pub seed: u64,
-    /// What was measured.
+    /// The measurements.
     pub cases: Vec<Case>,
 }
 
@@ -28,7 +28,7 @@ pub struct Facts {
     pub cpu_model: Option<String>,
     /// Processors there are.
     pub cpus: usize,
-    /// The one the worker was pinned to.
+    /// The processor that the worker was pinned to.
     pub pinned_to: Option<usize>,
     /// Kernel.
     pub kernel: String,
@@ -36,9 +36,9 @@ pub struct Facts {
     pub virtual_machine: bool,
     /// Time-stamp counter, hertz.
     pub cycles_per_second: f64,
-    /// What tables and actors lay in: `huge`, `transparent`, `small`.
+    /// The pages of tables and actors: `huge`, `transparent`, `small`.
     pub pages: String,
-    /// Bytes of them in 2 MiB pages, of all.
+    /// Bytes of tables and actors in 2 MiB pages.
     pub huge_bytes: u64,
     /// Bytes of tables and actors of the largest case.
     pub table_bytes: u64,
@@ -51,11 +51,11 @@ pub struct Facts {
 /// One measurement.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Case {
-    /// What was measured.
+    /// The measured path.
     pub name: String,
     /// Under which circumstances.
     pub parameters: Parameters,
-    /// What the numbers count.
+    /// The quantity that the numbers count.
     pub metric: &'static str,
     /// Their unit.
     pub unit: &'static str,
@@ -67,7 +67,7 @@ pub struct Case {
     pub max: f64,
     /// How many runs.
     pub runs: usize,
-    /// What it is compared with, measured in the same run.
+    /// The case that it is compared with, measured in the same run.
     pub reference: Option<Reference>,
     /// The figure to reach, if there is one.
     pub goal: Option<f64>,
@@ -86,7 +86,7 @@ pub struct Parameters {
     pub frame_bytes: usize,
     /// Packets measured per run.
     pub packets_per_run: usize,
-    /// What there is besides on a live wire.
+    /// The further circumstances of a live wire.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub live: Option<Live>,
 }
@@ -102,14 +102,15 @@ pub struct Live {
     pub offered_per_second: u32,
 }
 
-/// What a case is compared with.
+/// The case that another one is compared with.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Reference {
     /// The other case's name.
     pub name: String,
     /// Its median, in the same unit.
     pub median: f64,
-    /// Median of the ratios run by run, this over that; null where all of that are 0.
+    /// Median of the ratios run by run, the case over its reference; null where all references are
+    /// 0.
     #[schemars(with = "Option<f64>")]
     pub ratio: f64,
 }

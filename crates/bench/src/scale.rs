@@ -1,4 +1,4 @@
-//! `bench scale`: what packets feel while a cluster scales out, and in (S6 figures 5 and 6,
+//! `bench scale`: delay and loss of packets while a cluster scales out, and in (S6 figures 5 and 6,
 //! NFVactor figure 7d, NFActor figure 7).
 //!
 //! The workers, chain and flows of `bench migrate`, in turn on one thread. Packets come at a rate,

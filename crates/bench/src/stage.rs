@@ -1,4 +1,4 @@
-//! `bench stage`: what the shape of the stage API costs.
+//! `bench stage`: the cost of the shape of the stage API.
 //!
 //! Three fake functions with the state sizes of the real ones (48, 24 and 16 bytes), each touching
 //! its state, run over the real flow table, actors and timer. The cases differ in how the functions

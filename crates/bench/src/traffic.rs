@@ -117,7 +117,7 @@ pub struct Traffic {
     _pool: Option<Pool>,
 }
 
-/// Buffers in circulation: what a busy receive ring has.
+/// Buffers in circulation, as many as a busy receive ring has.
 const BUFFERS: usize = 256;
 /// Buffers of a worker's pool that are for its own packets.
 const KEPT: usize = 64;

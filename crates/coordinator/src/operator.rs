@@ -101,8 +101,8 @@ impl Line {
         })
     }
 
-    /// Which runtime is to keep the copies of another one's flows. The answer of the member that
-    /// has this one.
+    /// Which runtime is to keep the copies of another runtime's flows. The answer of the member
+    /// that has this one.
     pub fn replica(
         &mut self,
         runtime: u32,

@@ -86,7 +86,7 @@ pub enum Order<'a> {
         /// How; empty: as the configuration says.
         policy: &'a str,
     },
-    /// Which runtime keeps the copies of another one's flows.
+    /// Which runtime keeps the copies of another runtime's flows.
     Replica {
         /// The runtime whose flows are copied.
         runtime: u16,
@@ -241,7 +241,7 @@ impl Relay {
             Err(_) => Err((
                 Refusal::MemberSilent,
                 format!(
-                    "member `{member}` has not answered within {} s; what it was told to do it may still do",
+                    "member `{member}` has not answered within {} s; it may still carry out its order",
                     PATIENCE.as_secs()
                 ),
             )),

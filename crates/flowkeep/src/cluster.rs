@@ -50,7 +50,7 @@ pub trait Cluster: Send + Sync {
     /// The flow that packets with this key belong to; either of its keys will do.
     fn flow(&self, key: &FlowKey) -> Option<FlowView>;
 
-    /// Which way a packet would take that came in now; `None` where no switch is here.
+    /// Which way a packet that came in now would take; `None` where no switch is here.
     fn explain(&self, ask: &Explain) -> Option<Explanation> {
         let _ = ask;
         None

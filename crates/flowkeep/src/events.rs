@@ -62,11 +62,11 @@ const MOVED: &[Field] = &[
     Field::number(
         "from",
         "",
-        "Number of the runtime that was to give flows away; `null` where several were.",
+        "Number of the runtime that was to give flows away; `null` where several runtimes were.",
     ),
     Field::text(
         "to",
-        "Numbers of the runtimes that were to take them; empty where any might.",
+        "Numbers of the runtimes that were to take them; empty where any runtime might.",
     ),
     Field::number("flows_asked", "flows", "Flows of the groups that began to move."),
     Field::number("flows_moved", "flows", "Flows that have moved."),
@@ -140,7 +140,7 @@ const WORKER: &[Field] = &[
     Field::number("view", "", "Number of the view."),
 ];
 const STORE: Field = Field::text("store", "The store's URI, without its secret.");
-const PARTITION: Field = Field::text("partition", "Whose variables: member, function and runtime.");
+const PARTITION: Field = Field::text("partition", "The variables' owner: member, function and runtime.");
 const AFTER: Field = Field::text("after", "How long it was so: a number and its unit.");
 const TIMERS: Field = Field::text("timers", "How many.");
 const PROBLEM: Field = Field::text("problem", "The problem.");
@@ -206,7 +206,7 @@ events! { PROCESS:
     SCALING_LIMIT = "scaling_limit", "Runtimes have much to do, and no step of scaling would help.",
         &[
             Field::text("why", "`runtimes_max`: as many are there as may be; `one_group`: the load is in one group of flows."),
-            Field::number("runtime", "", "With `one_group`: whose load that is."),
+            Field::number("runtime", "", "With `one_group`: the runtime that has this load."),
         ];
 }
 

@@ -1,4 +1,4 @@
-//! `flowkeep flow explain`: which way a packet would take that came in now, by the live state of
+//! `flowkeep flow explain`: which way a packet that came in now would take, by the live state of
 //! switches and runtimes.
 //!
 //! ```text

@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 /// The jobs of `lab`.
 #[derive(Debug)]
 pub enum LabJob {
-    /// Build one and keep it until the signal.
+    /// Build a lab and keep it until the signal.
     Up {
         /// Ports by packet sockets or AF_XDP.
         scheme: &'static str,
         /// When to take it down.
         stop: StopSignal,
     },
-    /// Build one, try it, take it down.
+    /// Build a lab, try it, take it down.
     Demo {
         /// Ports by packet sockets or AF_XDP.
         scheme: &'static str,

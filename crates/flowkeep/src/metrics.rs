@@ -261,7 +261,7 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
     }
     text.histogram(
         "packet_latency_seconds",
-        "How long packets took from being read to being sent, of one in 1024 that a switch sent; of a packet from another host, since it came from there.",
+        "Time from reading a packet to sending it, of one in 1024 packets that a switch sent; of a packet from another host, since it came from there.",
         "switch",
         switches_of(snapshot).map(|(number, switch)| (number, &switch.delays)),
     );
@@ -325,7 +325,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
         ),
         (
             "waits_untold",
-            "Calls that found by a look, each second, what no token had told.",
+            "Waiting calls whose answer was found by the look of each second: no token had reported it.",
             |runtime| runtime.untold,
         ),
     ];
@@ -354,11 +354,11 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
     }
 }
 
-/// Words of other workers that were refused.
+/// Messages of other workers that were refused.
 fn words(text: &mut Text, snapshot: &Snapshot) {
     let mut metric = text.counter(
         "refused_words",
-        "Words of other workers that none may say, or more of them than there is room for.",
+        "Messages of other workers that were refused: not allowed to their sender, or without room.",
     );
     for (number, switch) in switches_of(snapshot) {
         metric.sample(&[("switch", &number)], switch.words_refused);
@@ -366,8 +366,7 @@ fn words(text: &mut Text, snapshot: &Snapshot) {
     for (number, runtime) in runtimes_of(snapshot) {
         metric.sample(&[("runtime", &number)], runtime.words_refused);
     }
-    let help =
-        "Flows that came from other runtimes and were over: no state of their functions, or not expected.";
+    let help = "Flows that came from other runtimes and ended on arrival: no state of their functions, or not expected.";
     let mut metric = text.counter("refused_flows", help);
     for (number, runtime) in runtimes_of(snapshot) {
         metric.sample(&[("runtime", &number)], runtime.flows_refused);

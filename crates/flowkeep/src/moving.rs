@@ -39,7 +39,7 @@ pub struct Order {
     /// Of those flows' groups, only one in so many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_in: Option<u16>,
-    /// Of those flows so many at most. Groups move whole, so it may be fewer.
+    /// Of those flows so many at most. Groups move whole, so fewer may move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
     /// The targets, in turn; none: all other runtimes that take flows.
@@ -102,8 +102,8 @@ pub struct Place {
     /// The runtime takes no flows until it is resumed. Of another process: it has said that it
     /// takes none.
     pub leaving: bool,
-    /// Another process has it, so its number of flows is not known; it says when it is asked
-    /// whether it takes one.
+    /// Another process has the runtime, so its number of flows is not known; the runtime answers
+    /// each request whether it takes a flow.
     pub elsewhere: bool,
     /// The runtime is not there.
     pub absent: bool,

@@ -35,9 +35,9 @@ use std::fmt;
 use std::time::Duration;
 pub use whole::MemberReport;
 
-/// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end.
-/// Of one of several processes, packets from others are beside `in`, and packets to them beside
-/// `out`.
+/// The balance of all packets: `in + made = out + held + passing + dropped`; `passing` is 0 at the
+/// end. Of one of several processes, packets from others are beside `in`, and packets to them
+/// beside `out`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     /// Came in at ports.
@@ -144,7 +144,7 @@ pub struct RuntimeStatus {
     /// Copies of other runtimes' flows that it keeps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copies: u64,
-    /// Those of them that find no room here, should their runtimes fail.
+    /// Copies of these that would find no room here if their primaries failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copies_without_room: u64,
     /// Flows of failed runtimes that go on here.
@@ -157,7 +157,7 @@ pub struct RuntimeStatus {
     /// functions or the runtime did not expect them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_flows: u64,
-    /// Words of other workers that none may say.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_words: u64,
     /// The cost of its functions' calls, of packets that were sampled.
@@ -173,7 +173,7 @@ pub struct SwitchStatus {
     /// Asked over the cluster: the member that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// Words of other workers that none may say, or more of them than there is room for.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     pub refused_words: u64,
 }
 

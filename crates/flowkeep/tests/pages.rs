@@ -20,11 +20,14 @@ use std::path::{Path, PathBuf};
 const OPENING: &str = "\
 # Metrics
 
-Every figure at `[metrics] listen`, with its labels, as OpenMetrics text has it (and Prometheus' text format, for a client that takes no OpenMetrics); the words are those of the text itself. A test makes this page from
-the code. Seconds, bytes and packets are the units; counters only grow, and their samples end with `_total`. A histogram has `_bucket` with `le`, `_sum` and `_count`.
-How to watch a cluster with them: [Prometheus](how-to/prometheus.md). The reasons of drops are a [page](reasons.md) of their own.
+Every figure at `[metrics] listen`, with its labels, as OpenMetrics text has it (and Prometheus'
+text format, for a client that takes no OpenMetrics); the words are those of the text itself. A test
+makes this page from the code. Seconds, bytes and packets are the units; counters only grow, and
+their samples end with `_total`. A histogram has `_bucket` with `le`, `_sum` and `_count`. How to
+watch a cluster with them: [Prometheus](how-to/prometheus.md). The reasons of drops are a
+[page](reasons.md) of their own.
 
-| metric | kind | labels | what |
+| metric | kind | labels | meaning |
 |---|---|---|---|
 ";
 
@@ -165,7 +168,7 @@ fn hold(name: &str, page: &str) {
 fn counters() -> String {
     use functions::{counter, flow_monitor, forward, host_limits, http_parser, ids, nat};
     fn of<F: NetworkFunction>() -> String {
-        let mut section = format!("\n### `{}`\n\n| counter | what |\n|---|---|\n", F::NAME);
+        let mut section = format!("\n### `{}`\n\n| counter | meaning |\n|---|---|\n", F::NAME);
         assert_eq!(
             F::COUNTERS.len(),
             F::COUNTERS_HELP.len(),
@@ -199,8 +202,9 @@ fn counters() -> String {
 const COUNTERS_OPENING: &str = "
 ## Counters of the functions
 
-Each is a sample of `flowkeep_function_events_total`: `function` is the function's name in chains, `reason` the counter. `status` has them as
-`function/counter`. The sentences are comments in each function's code.
+Each is a sample of `flowkeep_function_events_total`: `function` is the function's name in chains,
+`reason` the counter. `status` has them as `function/counter`. The sentences are comments in each
+function's code.
 ";
 
 #[test]
@@ -212,9 +216,11 @@ fn the_page_of_metrics_is_what_the_code_says() {
 const REASONS_OPENING: &str = "\
 # Why packets are dropped
 
-Each packet that is dropped is counted for one reason: in `status` and `run` by `function/reason`, or by the reason alone where Flowkeep itself drops, and in
-`flowkeep_dropped_packets_total{function,reason}`. A [capture of drops](how-to/find-a-drop.md) has the reason in each packet's comment. Flows that a change of configuration or
-a function ends are counted by such reasons, too.
+Each packet that is dropped is counted for one reason: in `status` and `run` by `function/reason`,
+or by the reason alone where Flowkeep itself drops, and in
+`flowkeep_dropped_packets_total{function,reason}`. A [capture of drops](how-to/find-a-drop.md) has
+the reason in each packet's comment. Flows that a change of configuration or a function ends are
+counted by such reasons, too.
 
 A test makes this page from the code: the sentences are comments there.
 ";
@@ -343,11 +349,13 @@ fn the_page_of_commands_is_what_the_program_takes() {
 const EVENTS_OPENING: &str = "\
 # Events
 
-Every line of the event log (`[log] events`), which is JSON. A test makes this page from the code: what is not declared is not written.
-Where the log goes and when it is rotated: [configuration](configuration.md). `flowkeep flow events` has the flows' own changes.
+Every line of the event log (`[log] events`), which is JSON. A test makes this page from the code:
+only declared events are written. Where the log goes and when it is rotated:
+[configuration](configuration.md). `flowkeep flow events` has the flows' own changes.
 
-Each line has `time` (of day, in UTC, RFC 3339; in a replay the capture's) and `event`. Lines of functions and runtimes have `runtime`, its number, and
-`function`, the function's kind or `runtime`. A number's unit stands in brackets.
+Each line has `time` (of day, in UTC, RFC 3339; in a replay the capture's) and `event`. Lines of
+functions and runtimes have `runtime`, its number, and `function`, the function's kind or `runtime`.
+A number's unit stands in brackets.
 ";
 
 /// The section of events of one origin.
@@ -361,7 +369,7 @@ fn section<'e>(page: &mut String, heading: &str, events: impl IntoIterator<Item 
         );
         let _ = write!(
             page,
-            "\n### `{}`\n\n{}\n\n| field | what |\n|---|---|\n",
+            "\n### `{}`\n\n{}\n\n| field | meaning |\n|---|---|\n",
             event.name, event.when
         );
         for field in event.fields {

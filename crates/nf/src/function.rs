@@ -285,7 +285,7 @@ pub enum BlockWas {
     Free,
 }
 
-/// A network function: what it does to a packet, and what it remembers of a flow.
+/// A network function: its treatment of a packet, and its memory of a flow.
 ///
 /// Write `#[network_function]` above the `impl`, and `process` as an ordinary function or, if it
 /// must wait, as an `async fn`. NFVactor's Table II maps onto this: shared state is `Self`, made by

@@ -1,4 +1,5 @@
-//! Tables: what an operator asks a function for by a word (`flowkeep function firewall rules`).
+//! Tables: rows that an operator asks a function for by a word (`flowkeep function firewall
+//! rules`).
 //!
 //! A function declares each table once ([`NetworkFunction::TABLES`]), and how the figures of
 //! several instances are one. Its instance at each runtime fills in rows

@@ -102,7 +102,7 @@ reasons! {
     ReplicaFull = "replica_full",
     /// No other runtime can keep a copy of its flow, and the configuration has it dropped then.
     NoReplica = "no_replica",
-    /// More packets wait until a store has their flows than may, or it has no room for one.
+    /// More packets wait until a store has their flows than may, or a flow's entry found no room.
     StoreFull = "store_full",
     /// Another process has claimed the variables, written through, that its call has changed.
     StoreFenced = "store_fenced",
@@ -418,7 +418,7 @@ pub struct RuntimeStats {
     /// Flows that came from other runtimes and are over: their bytes were no state of their
     /// functions, or this runtime did not expect them.
     pub flows_refused: u64,
-    /// Words of other runtimes and switches that they may not say, or more than there is room for.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     pub words_refused: u64,
     /// Whether another runtime keeps a copy of every flow, and which.
     pub protected_by: Option<u16>,
@@ -457,7 +457,7 @@ pub struct RuntimeStats {
     pub events_lost: u64,
     /// Steps in which nothing was received for want of buffers for messages.
     pub stalls: u64,
-    /// Calls that waited for a token, and found by a look each second what none had told.
+    /// Waiting calls whose answer was found by the look of each second: no token had reported it.
     pub untold: u64,
     /// The number of the configuration in force.
     pub generation: u64,
@@ -554,6 +554,6 @@ pub struct SwitchStats {
     pub stalls: u64,
     /// Packets handed to the home switch of their group.
     pub handed_over: u64,
-    /// Words of runtimes and other switches that they may not say, or more than there is room for.
+    /// Messages of other workers that were refused: not allowed to their sender, or without room.
     pub words_refused: u64,
 }

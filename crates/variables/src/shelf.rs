@@ -258,8 +258,8 @@ pub(crate) trait Ship: Any {
     /// Takes elements whose keys are not there; answers the elements that it did not take.
     /// Allocates.
     fn take_in(&self, elements: Vec<Element>) -> Vec<Element>;
-    /// The same, and holds the elements that it takes: until [`Ship::settle`] none of them is in
-    /// order here. Allocates.
+    /// The same, and the new elements are held: a held timer does not fire until [`Ship::settle`],
+    /// or until its flow arms it otherwise. Allocates.
     fn hold(&self, elements: Vec<Element>) -> Vec<Element>;
     /// Held elements are this partition's from now on, or go, if they are still as they came.
     /// Allocates.

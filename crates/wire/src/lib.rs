@@ -5,7 +5,7 @@
 //! hostile: [`parse::parse`] looks at every length once and records where the headers are; the
 //! accessors of [`Packet`] then work from those records.
 //!
-//! Not here: what a flow *is* to a function (`flowkeep-nf`), any table, any clock.
+//! Not here: the meaning of a flow to a function (`flowkeep-nf`), any table, any clock.
 #![no_std]
 
 extern crate alloc;

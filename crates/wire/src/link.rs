@@ -8,8 +8,8 @@
 //! Invariant: at most one of a session and a label stack stands before the network header; each is
 //! inside the frame.
 //!
-//! Not here: what a session's length says. Padding makes it too small for the frame, senders make
-//! it too small for the packet, and every reader of captures goes by the IP header.
+//! Not here: the length in a session's header. Padding makes it too small for the frame, senders
+//! make it too small for the packet, and every reader of captures goes by the IP header.
 //!
 //! Sources: IEEE 802.1Q, RFC 2516 (PPPoE), RFC 3032 and 5332 (label stacks), RFC 4385 (why the
 //! first four bits tell IP).

@@ -1,4 +1,4 @@
-//! What traffic to make: the settings of the generator, with their defaults.
+//! The traffic to make: the settings of the generator, with their defaults.
 //!
 //! ```toml
 //! flows = 10000                            # at once
@@ -55,7 +55,7 @@ pub struct Profile {
     pub seconds_max: Option<f64>,
     /// Kinds of flows. Without one: [`Class::default`].
     pub classes: Vec<Class>,
-    /// What the classes' shares are shares of.
+    /// The whole of which the classes' shares are parts.
     pub shares_of: SharesOf,
     /// Addresses of clients, as prefixes of either version. Of a large prefix the first 2^24
     /// addresses are used.
@@ -109,11 +109,11 @@ pub enum Popularity {
     Uniform,
     /// Flow number i with a chance in proportion to 1/i^s.
     Zipf(f64),
-    /// One after the other.
+    /// The flows in turn.
     Turns,
 }
 
-/// What a packet waits for.
+/// The event that a packet waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
@@ -135,7 +135,7 @@ pub enum Emit {
     Server,
 }
 
-/// What shares of classes are shares of.
+/// The whole of which the classes' shares are parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SharesOf {

@@ -264,8 +264,7 @@ impl Text {
         let (solicitation, other) = (self.assembler.label(), self.assembler.label());
         self.assembler.load(Width::Byte, R8, R10, HEADER + 6);
         self.assembler.jump(NotEqual, R8, 58, other);
-        // A solicitation is to a group, or to the address itself: what it asks for says whose it
-        // is.
+        // A solicitation is to a group, or to the address itself: its target says whose it is.
         self.assembler.add(R7, 40);
         self.fetch(1, kernels);
         self.assembler.load(Width::Byte, R8, R10, HEADER);

@@ -199,7 +199,7 @@ pub struct Interface {
     pub offloads: Offloads,
 }
 
-/// Bytes of an Ethernet header and one VLAN tag: what a frame has beyond its interface's MTU.
+/// Bytes of an Ethernet header and one VLAN tag, which a frame has beyond its interface's MTU.
 pub const LINK_HEADER_MAX: u32 = 18;
 
 impl Interface {

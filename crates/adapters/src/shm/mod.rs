@@ -96,7 +96,7 @@ pub struct Settings {
     pub bytes: usize,
     /// Packets that may wait to be received at the other end before [`Port::room`] is 0.
     pub limit: usize,
-    /// Longest frame that this end takes: what the buffers of its worker's pool hold. At least
+    /// Longest frame that this end takes: the size of the buffers of its worker's pool. At least
     /// [`message::FRAME_MAX`].
     pub frame_max: usize,
     /// So many of the pool's buffers are not received into: they are for what the worker has to

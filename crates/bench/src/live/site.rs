@@ -13,8 +13,8 @@
 //! the kernel's forwarding as for Flowkeep's. One of the two is there at a time: the kernel
 //! forwards only while its rules are in place, and Flowkeep only while its process lives.
 //!
-//! Invariant: both have the same addresses, routes, neighbours and rules: what inside hosts send to
-//! the service's port may pass and is translated, and so may replies; nothing else.
+//! Invariant: both have the same addresses, routes, neighbours and rules: packets of inside hosts
+//! to the service's port, and replies, may pass and are translated; nothing else.
 
 use super::frames::{PORT, SERVERS, VIRTUAL, link};
 use lab::process::{Ended, Process, Run};

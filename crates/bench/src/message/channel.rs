@@ -203,8 +203,8 @@ pub(super) fn rate(
     together(processors, (a, b), send, hear)
 }
 
-/// Million messages per second with both ends, and the ring between them, on one thread: what they
-/// take of processors.
+/// Million messages per second with both ends, and the ring between them, on one thread: the whole
+/// cost in processor time.
 pub(super) fn both_rate(messages: u64, lost: u64, seed: u64, protection: &Protection) -> f64 {
     let [mut a, mut b] = ends(lost, seed, protection);
     let (mut said, mut heard) = (0, 0);

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | bare ring | two threads, a buffer for each message |
 //! | channel | two threads over a ring that carries its frames; with losses; encrypted |
-//! | shared memory | two processes, a buffer for each message: what links between processes of one host are |
-//! | geneve | two processes over UDP on loopback, a buffer for each message, encrypted: what links between hosts are |
+//! | shared memory | two processes, a buffer for each message, as in links between processes of one host |
+//! | geneve | two processes over UDP on loopback, a buffer for each message, encrypted, as in links between hosts |
 //! | both ends on one thread | what a message over a channel takes of processors in all, on a busy machine too |
 //!
 //! The one-way time is half of a round trip of one message that is answered by one, with nothing
@@ -31,7 +31,7 @@ use wire::Pool;
 use wire::memory::Region;
 
 const MESSAGE: usize = 64;
-/// Bytes of a long one: what two copies cost shows there.
+/// Bytes of a long message, at which the cost of two copies shows.
 const LONG: usize = 1400;
 /// Buffers of each end.
 const BUFFERS: usize = 1024;
@@ -73,7 +73,7 @@ impl Processors {
     }
 }
 
-/// A case: what it measures in a run with this seed, and what it measured so far.
+/// A case: its measurement, a run with this seed, and the figures so far.
 struct Measured<'a> {
     name: &'static str,
     unit: &'static str,

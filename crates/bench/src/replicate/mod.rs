@@ -1,4 +1,4 @@
-//! `bench replicate`: what copies at another runtime cost (NFVactor VII-C, figures 8a and 8b).
+//! `bench replicate`: the cost of copies at another runtime (NFVactor VII-C, figures 8a and 8b).
 //!
 //! A primary and its replica, each on a thread and a processor of its own, with the link that two
 //! processes of one host have between them ([`site`]). Packets of 64 bytes are handed to the
@@ -15,7 +15,7 @@
 //! |---|---|
 //! | commit | a function that changes all of its flow's eight committed bytes with every packet |
 //! | snapshot | the same function, of whose flows every tenth packet sends a copy, and none waits (NFActor 10a) |
-//! | gateway | firewall → NAT → load balancer, established flows: what changes with every packet is lazy |
+//! | gateway | firewall → NAT → load balancer, established flows: the state that changes with every packet is lazy |
 //!
 //! | figure | what it is |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! `bench store`: what keeping counts and flows in a store costs the packets, and how old the
+//! `bench store`: the cost for packets of keeping counts and flows in a store, and how old the
 //! store's copy is (FlexState V, figures 5 to 8).
 //!
 //! | case | what runs |

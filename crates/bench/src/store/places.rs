@@ -32,7 +32,7 @@ pub struct Place {
     pub agency: Agency,
 }
 
-/// Does something on another processor than this thread's: what it starts stays there.
+/// Does something on another processor than this thread's. Threads that it starts stay there.
 pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let ours = allowed_cpus();
     std::thread::scope(|scope| {

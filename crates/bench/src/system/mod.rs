@@ -1,4 +1,4 @@
-//! `bench system`: what a user gets: generator, port, switch, runtime, switch, port.
+//! `bench system`: the whole path of a packet: generator, port, switch, runtime, switch, port.
 //!
 //! ```text
 //!   writer ─► port ─► switch ─► ring ─► runtime          writer, ports and switch: one thread

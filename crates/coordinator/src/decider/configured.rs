@@ -176,7 +176,7 @@ impl Decider {
             self.configured.is_deciding = false;
             let trouble = self.trouble.clone().unwrap_or_default();
             let why = format!(
-                "{trouble}; what was asked of configuration {} is not decided, and does not come later: \
+                "{trouble}; the request about configuration {} is not decided, and does not come later: \
                  nothing has changed, ask again when there is room",
                 configuration.number
             );

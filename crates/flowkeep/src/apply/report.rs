@@ -112,7 +112,7 @@ pub struct Receipt {
     pub flows_kept: u64,
     /// Flows that ended by it.
     pub flows_cut: u64,
-    /// Flows whose calls still wait, and that will be asked when those are done.
+    /// Flows whose calls still wait; functions are asked about them when the calls are done.
     pub flows_waiting: u64,
     /// The flows that ended, by function and reason.
     #[serde(rename = "cut_by")]
@@ -139,7 +139,7 @@ pub struct Change {
     pub generation: u64,
     /// The settings that differ.
     pub differences: Vec<Difference>,
-    /// Those of them that cannot change.
+    /// The differing settings that cannot change.
     pub fixed: Vec<Fixed>,
     /// The configuration's problems.
     pub problems: Vec<Problem>,
@@ -149,7 +149,7 @@ pub struct Change {
     pub flows_kept: u64,
     /// Flows that would end.
     pub flows_cut: u64,
-    /// Flows whose calls wait: no function can be asked about them before those are done.
+    /// Flows whose calls wait: no function can be asked about them before the calls are done.
     pub flows_waiting: u64,
     /// The flows that would end, by function and reason.
     #[serde(rename = "cut_by")]

@@ -110,7 +110,7 @@ pub fn rebalance(interval: Duration, asking: &Asking, out: &mut dyn Write) -> Re
     match left {
         0 => complete(&client),
         _ => Err(Failure::failed(format!(
-            "not all have moved: {why}. Those that have not go on where they are"
+            "not all have moved: {why}. The other flows go on where they are"
         ))),
     }
 }

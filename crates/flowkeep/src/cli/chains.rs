@@ -224,7 +224,7 @@ fn overview(path: &Path, config: &Config, warnings: &[String]) -> String {
         let _ = writeln!(text, "  for {whom}");
     }
     if config.chain.iter().all(|chain| chain.matches.is_some()) {
-        text.push_str("\nwhat matches none of them is dropped (no_chain)\n");
+        text.push_str("\na packet that matches no chain is dropped (no_chain)\n");
     }
     for warning in warnings {
         let _ = writeln!(text, "\nwarning: {warning}");

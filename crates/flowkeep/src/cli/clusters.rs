@@ -263,7 +263,7 @@ pub(super) struct ClusterWorker {
     name: String,
     /// `switch` or `runtime`.
     role: &'static str,
-    /// Its number among those of its role.
+    /// Its number among the workers of its role.
     number: u32,
     /// Which incarnation of it.
     incarnation: u64,

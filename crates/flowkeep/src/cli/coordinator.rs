@@ -1,4 +1,4 @@
-//! `coordinator`: the process that says which workers are members, and the guard that starts it
+//! `coordinator`: the process that decides which workers are members, and the guard that starts it
 //! again.
 //!
 //! Not here: the coordinator itself (`crates/coordinator`, docs/coordinator.md).
@@ -29,7 +29,9 @@ the guard, starts it again when it ends by accident, or hangs for 10 s.
 
 `flowkeep node` and `flowkeep switch` join with --join and a token.
 
-Exit codes: 0 told to end; 1 (without a guard) it has ended by what may pass: etcd does not answer, another process has the port; 2 it cannot start as it is told to; 130 broken off by a second signal.
+Exit codes: 0 told to end; 1 (without a guard) ended by a passing cause: etcd does not answer, \
+another process has \
+the port; 2 it cannot start as it is told to; 130 broken off by a second signal.
 
 Example:
   flowkeep cluster init cluster/
@@ -44,13 +46,13 @@ pub struct Words {
     /// How long leases last
     #[arg(long, value_name = "TIME", default_value = "40ms")]
     lease: Period,
-    /// After which silence a worker is suspected
+    /// The silence after which a worker is suspected
     #[arg(long, value_name = "TIME", default_value = "50ms")]
     suspicion: Period,
     /// How long to listen after a start before anything is decided
     #[arg(long, value_name = "TIME", default_value = "1s")]
     settling: Period,
-    /// After which time one of a switch and a runtime that do not hear each other is removed: at
+    /// How long a switch and a runtime may not hear each other before one of them is removed: at
     /// least lease and suspicion together. Without it 2 s, or twice as long as these two
     #[arg(long, value_name = "TIME")]
     unheard: Option<Period>,

@@ -161,7 +161,8 @@ Examples:
     Store(storing::StoreVerb),
     /// End the running cluster gracefully, and wait until it has ended
     #[command(after_help = "\
-Asked again, it ends at once. Of another host's member, or of another process namespace's, only the begin is seen.
+Asked again, the cluster ends at once. Of a member of another host or process namespace, the \
+command sees only that it begins to end.
 
 Exit codes: 0 it has ended, or was asked to with --wait 0s or over a coordinator; 1 it has not ended yet.
 

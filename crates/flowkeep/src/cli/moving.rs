@@ -74,7 +74,7 @@ pub fn migrate(
     let left = receipt.flows_refused + receipt.flows_failed;
     if receipt.groups_canceled > 0 {
         return Err(Failure::failed(format!(
-            "not all have moved: {}. Those that have not go on where they are",
+            "not all have moved: {}. The other flows go on where they are",
             reasons(&receipt)
         )));
     }

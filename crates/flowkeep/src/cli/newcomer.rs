@@ -25,7 +25,7 @@ pub(super) struct NewcomerWords {
     /// The host's interface for links on Ethernet
     #[arg(long, value_name = "NAME", requires = "link_address")]
     interface: Option<String>,
-    /// That interface's own link address
+    /// The link address of --interface
     #[arg(long, value_name = "BYTES", requires = "interface", value_parser = link_address_of)]
     link_address: Option<[u8; 6]>,
 }

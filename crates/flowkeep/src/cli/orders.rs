@@ -28,7 +28,8 @@ pub(super) enum OrderVerb {
     List(Asking),
     /// Take an order back: groups that are on their way arrive, the others stay
     #[command(after_help = "\
-It waits until nothing of the order is on its way any more, and answers with the order's receipt.
+The command waits until nothing of the order is on its way any more, and answers with the order's \
+receipt.
 
 Exit codes: 0 it is canceled; 1 it is not under way, or moves on their way did not end.
 

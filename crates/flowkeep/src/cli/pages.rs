@@ -37,15 +37,17 @@ pub fn manual(directory: &Path) -> Result<(), Failure> {
 const OPENING: &str = "\
 # Commands
 
-Every command with its words, as `flowkeep man --page` writes it: the sentences are those of `flowkeep COMMAND --help`. A test
-makes this page from the code. What the commands are for: [looking inside](look-inside.md), [moving flows](moving.md),
-[configuration](configuration.md), [coordinator](coordinator.md). Every command has `--help`, and every one of several words `help`.
+Every command with its words, as `flowkeep man --page` writes it: the sentences are those of
+`flowkeep COMMAND --help`. A test makes this page from the code. Uses of the commands:
+[looking inside](look-inside.md), [moving flows](moving.md), [configuration](configuration.md),
+[coordinator](coordinator.md). Every command has `--help`, and each group of commands has `help`.
 ";
 
 const REACHED: &str = "
 ## How a running cluster is reached
 
-Most commands ask a running cluster, over its control socket, or all of its members by their coordinator. They have these words.
+Most commands ask a running cluster, over its control socket, or all of its members by their
+coordinator. They have these words.
 
 ";
 
@@ -93,7 +95,7 @@ fn section(page: &mut String, command: &Command, reached: &[&Arg]) {
 
 /// Words of a command, a row each.
 fn rows(page: &mut String, all: &[&Arg]) {
-    page.push_str("| word | what |\n|---|---|\n");
+    page.push_str("| word | meaning |\n|---|---|\n");
     for arg in all {
         let short = arg.get_short().map(|short| format!("-{short}"));
         let long = arg.get_long().map(|long| format!("--{long}"));

@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The launch command is run by /bin/sh, with FLOWKEEP_MEMBER, FLOWKEEP_TOKEN and FLOWKEEP_JOIN: it starts a node of that name with one runtime, and may \
-stay or end. Members come so up to --max runtimes in all, and go again; no others go.
+stay or end. Members come so up to --max runtimes in all; only members that came so go again.
 
 Example:
   flowkeep cluster scale --at 192.0.2.1:4400 --identity cluster/ --max 6 \\

@@ -14,8 +14,10 @@ pub(super) enum StoreVerb {
     /// List the variables that a store has
     #[command(after_help = "\
 A line for each variable: function, member, runtime, kind and name; how many elements it has; of counters their sum. A file that a running Flowkeep \
-has (`redb:`), and a store in its memory (`memory:`), are read by way of its control socket. With --merged a line for each variable of a function, over all its runtimes and members, those that have \
-ended too: how many parts it has, how many different keys or elements, and of counters the sum.
+has (`redb:`), and a store in its memory (`memory:`), are read by way of its control socket. With \
+--merged a line for each variable of a function, over all its \
+runtimes and members, ended ones included: how many parts it has, how many different keys or \
+elements, and of counters the sum.
 
 Examples:
   flowkeep store inspect redis://127.0.0.1
@@ -46,10 +48,10 @@ Examples:
   flowkeep store migrate redb:variables.redb redis://127.0.0.1
   flowkeep store migrate --follow redis://127.0.0.1 cassandra://10.0.0.1,10.0.0.2/flowkeep?replication=2")]
     Migrate {
-        /// Where they are
+        /// The store that has the variables
         #[arg(value_name = "FROM")]
         from: String,
-        /// Where they are to be
+        /// The store to write them to
         #[arg(value_name = "TO")]
         to: String,
         /// The control socket of a running Flowkeep that has FROM; else what the environment

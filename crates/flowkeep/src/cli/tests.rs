@@ -196,7 +196,10 @@ fn a_wrong_configuration_is_shown_and_is_usage() {
         shown.contains("chain web: flow_monitor\n  for tcp; destination port 80, 8000-8100\n"),
         "{shown}"
     );
-    assert!(shown.contains("what matches none of them is dropped"), "{shown}");
+    assert!(
+        shown.contains("a packet that matches no chain is dropped"),
+        "{shown}"
+    );
     let json: serde_json::Value =
         serde_json::from_str(&run_words(&format!("chain check {good} --json")).unwrap()).unwrap();
     assert_eq!(json["chains"][0]["functions"][0], "flow_monitor");

@@ -46,7 +46,7 @@ pub struct Cluster {
     #[schemars(length(max = 4), example = ["edge.key"])]
     #[serde(deserialize_with = "values::files")]
     pub keys: Vec<String>,
-    /// A file like those of `keys`, from which the seed of all hashes is derived; it must not
+    /// A file in the form of `keys`, from which the seed of all hashes is derived; it must not
     /// change while any member runs. Default: the first of `keys`.
     #[schemars(example = &"edge.key")]
     #[serde(deserialize_with = "values::file")]
@@ -78,7 +78,7 @@ pub enum Protection {
     /// By keys.
     #[default]
     Keys,
-    /// Against damage, not against anybody.
+    /// Against damage only: any sender can make the tag.
     DamageOnly,
 }
 
@@ -93,7 +93,7 @@ pub struct Member {
     #[serde(default, deserialize_with = "values::workers")]
     #[schemars(range(min = 1, max = 64), example = 1)]
     pub switches: Option<u16>,
-    /// Its runtimes, 1 to 64, if it has none.
+    /// Its runtimes, 1 to 64, if it has no ports.
     #[serde(default, deserialize_with = "values::workers")]
     #[schemars(range(min = 1, max = 64), example = 1)]
     pub runtimes: Option<u16>,
@@ -115,12 +115,12 @@ pub struct Member {
     #[serde(default, deserialize_with = "values::name_if_any")]
     #[schemars(example = &"eth1")]
     pub interface: Option<String>,
-    /// That interface's own link address.
+    /// The link address of `interface`.
     #[serde(default, deserialize_with = "values::link_address")]
     #[schemars(with = "Option<String>", example = &"52:54:00:12:34:56")]
     pub link_address: Option<[u8; 6]>,
     /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the
-    /// directory of that one's default.
+    /// directory of that setting's default.
     #[serde(default, deserialize_with = "values::socket")]
     #[schemars(example = &"/run/flowkeep-left.sock")]
     pub socket: Option<PathBuf>,

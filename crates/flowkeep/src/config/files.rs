@@ -151,7 +151,7 @@ pub fn twice(config: &Config, own: Option<&Path>) -> Vec<Refusal> {
             found.push(Refusal {
                 at: file.at,
                 problem: format!("{}: this run reads or writes it already", file.path.display()),
-                remedy: "choose another name for what is written".to_owned(),
+                remedy: "choose another name for the written file".to_owned(),
                 reach: match file.is_here && *is_here {
                     true => Reach::All,
                     false => Reach::Member,

@@ -128,7 +128,7 @@ pub struct Config {
     #[schemars(example = &"least_loaded")]
     pub policy: Policy,
     /// Source addresses that are inside, for ports whose side is `"by-address"`. A packet from one
-    /// of them to another stays inside: it is not translated, and leaves by the inside port.
+    /// inside address to another stays inside: it is not translated, and leaves by the inside port.
     /// Default: the private addresses of RFC 1918 and RFC 4193.
     #[schemars(with = "Vec<String>", example = ["10.0.0.0/8"])]
     #[serde(deserialize_with = "values::prefixes")]
@@ -140,13 +140,13 @@ pub struct Config {
     pub chain: Vec<Chain>,
     /// The cluster's processes, if it has several; workers are numbered in their order.
     pub member: Vec<Member>,
-    /// The settings that they share.
+    /// The settings that the members share.
     pub cluster: Cluster,
     /// Bounds on moves between runtimes at a time.
     pub migration: Migration,
     /// Whether flows go on when their runtime fails.
     pub replication: Replication,
-    /// Runtimes that come and go by load. Without this table none does by itself.
+    /// Runtimes come and go by load. Without this table no runtime comes or goes by itself.
     pub scaling: Option<Scaling>,
     /// The user, by name or number, that the process becomes once its ports are open; if it is
     /// started as root. Default: it stays root, with the few capabilities that it needs.
@@ -159,7 +159,7 @@ pub struct Config {
     pub metrics: Metrics,
     /// Where functions' variables are kept.
     pub store: store::Store,
-    /// The logs that it writes while it runs.
+    /// The logs that Flowkeep writes while it runs.
     pub log: Log,
     /// Each function's own settings, by the name that chains use. Read from the tables
     /// `[function.NAME]`; a function that a chain names and that has no table has the defaults.
@@ -244,7 +244,7 @@ pub enum Policy {
     /// The one with the least to do, by packets and processor time; where nothing is known of that,
     /// by flows.
     LeastLoaded,
-    /// One after the other.
+    /// The runtimes in turn.
     RoundRobin,
     /// By consistent hashing (Maglev, NSDI 2016).
     Maglev,
@@ -396,7 +396,7 @@ impl Default for Migration {
 pub struct Control {
     /// Path of the socket; only the user that runs Flowkeep may use it. Default: `flowkeep.sock` in
     /// the directory that the environment variable `XDG_RUNTIME_DIR` names, or
-    /// `flowkeep-UID/flowkeep.sock` in the one for temporary files.
+    /// `flowkeep-UID/flowkeep.sock` in the directory for temporary files.
     #[schemars(example = &"/run/flowkeep.sock")]
     #[serde(deserialize_with = "values::socket")]
     pub socket: Option<PathBuf>,
@@ -417,8 +417,8 @@ pub struct Metrics {
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
     /// File for events of functions (flow records, mappings), a JSON object a line; `"-"` is
-    /// standard output. It is appended to, and opened again by its name on SIGUSR1. Default:
-    /// nowhere.
+    /// standard output. Lines are appended, and the file is opened again by its name on SIGUSR1.
+    /// Default: nowhere.
     #[schemars(example = &"events.jsonl")]
     #[serde(deserialize_with = "values::file")]
     pub events: Option<String>,

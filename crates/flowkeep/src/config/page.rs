@@ -23,9 +23,9 @@ const DEPTH_MAX: usize = 8;
 const OPENING: &str = "\
 # Settings
 
-Every setting of the configuration, by table, as `flowkeep chain schema --page` writes it: the words are those of the JSON schema
-(`flowkeep chain schema`). The description has each default that is no plain value. How settings work together, with a
-whole file: [configuration](configuration.md).
+Every setting of the configuration, by table, as `flowkeep chain schema --page` writes it: the words
+are those of the JSON schema (`flowkeep chain schema`). The description has each default that is no
+plain value. How settings work together, with a whole file: [configuration](configuration.md).
 ";
 
 /// The page of a configuration's schema.

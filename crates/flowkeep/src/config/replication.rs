@@ -82,9 +82,9 @@ pub enum ReplicationPolicy {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum WithoutReplica {
-    /// They leave
+    /// Packets leave
     Release,
-    /// They are dropped
+    /// Packets are dropped
     Drop,
 }
 

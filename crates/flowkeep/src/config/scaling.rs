@@ -22,8 +22,8 @@ pub struct Scaling {
     #[schemars(range(min = 1, max = 100), example = 80)]
     #[serde(deserialize_with = "values::percent")]
     pub high: u8,
-    /// Where all could do with one runtime fewer, each busy for less than this part of the time, in
-    /// percent, one goes. 1 to 100, and at most three quarters of `high`. Default 50.
+    /// A runtime goes where the others would then be busy for less than this part of the time each,
+    /// in percent. 1 to 100, and at most three quarters of `high`. Default 50.
     #[schemars(range(min = 1, max = 100), example = 50)]
     #[serde(deserialize_with = "values::percent")]
     pub low: u8,
@@ -37,7 +37,7 @@ pub struct Scaling {
     #[schemars(with = "String", example = &"60s")]
     #[serde(deserialize_with = "values::wait")]
     pub in_after: nf::Period,
-    /// Between two looks at the load of runtimes, from `"10ms"` to `"1h"`. Default `"1s"`.
+    /// The time between two looks at the load of runtimes, from `"10ms"` to `"1h"`. Default `"1s"`.
     #[schemars(with = "String", example = &"1s")]
     #[serde(deserialize_with = "values::wait")]
     pub interval: nf::Period,

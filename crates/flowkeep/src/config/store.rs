@@ -83,8 +83,8 @@ pub struct FunctionStore {
     /// How often its merged views are made.
     #[schemars(with = "Option<String>", example = &"1m")]
     pub merge: Option<Interval>,
-    /// Settings of single variables, by the variable's name: `flowkeep store inspect` has it. They
-    /// are stronger than the function's own.
+    /// Settings of single variables, by the variable's name, which `flowkeep store inspect` shows.
+    /// They prevail over the function's own.
     pub variable: BTreeMap<String, VariableStore>,
 }
 

@@ -14,7 +14,7 @@
 //! | `Flows` | the member of the cursor's runtime; behind its last flow, the next member with runtimes |
 //! | `Leaving`, `Remove`, `Kill`, `Fail`, `Replica` | the member that has the runtime |
 //! | `Move`, `Delete` | the member of the flow, or of the runtime that gives; otherwise all with a runtime that gives. A count without a target goes to the least load |
-//! | `Receipt` | the members of its parts; one that does not answer is an error here, since an order may go on there |
+//! | `Receipt` | the members of its parts; a member that does not answer is an error here, since an order may go on there |
 //! | `Orders`, `Cancel`, `Add`, `Stop` | one member, which must be said |
 //! | `Change` | all members, in two phases ([`super::changing`]) |
 //! | `Watch` | all members, each of which has a part of it ([`super::observing`]) |

@@ -183,7 +183,7 @@ pub enum Request {
         /// The policy; without, as the configuration says.
         policy: Option<ReplicationPolicy>,
     },
-    /// Which runtime keeps the copies of another one's flows.
+    /// Which runtime keeps the copies of another runtime's flows.
     Replica {
         /// The runtime whose flows are copied.
         runtime: u16,

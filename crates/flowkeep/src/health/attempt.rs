@@ -171,7 +171,7 @@ fn why(error: Errno) -> String {
 fn judge(answer: &[u8]) -> Option<Ended> {
     let Some(end) = answer.iter().position(|byte| *byte == b'\n') else {
         let is_too_long = answer.len() >= ANSWER_MAX;
-        return is_too_long.then(|| Err("what it answers is no HTTP".into()));
+        return is_too_long.then(|| Err("its answer is no HTTP".into()));
     };
     let line = std::str::from_utf8(answer.get(..end).unwrap_or_default()).unwrap_or_default();
     let mut words = line.split_ascii_whitespace();
@@ -180,7 +180,7 @@ fn judge(answer: &[u8]) -> Option<Ended> {
     Some(match status.and_then(|status| status.parse::<u16>().ok()) {
         Some(200..=399) => Ok(()),
         Some(status) => Err(format!("it answers with status {status}")),
-        None => Err("what it answers is no HTTP".into()),
+        None => Err("its answer is no HTTP".into()),
     })
 }
 
@@ -266,8 +266,8 @@ mod tests {
                 Err("it answers with status 500".into()),
             ),
             (b"HTTP/1.1 404\n", Err("it answers with status 404".into())),
-            (b"SSH-2.0-x\r\n", Err("what it answers is no HTTP".into())),
-            (b"HTTP/1.1 2000 OK\r\n", Err("what it answers is no HTTP".into())),
+            (b"SSH-2.0-x\r\n", Err("its answer is no HTTP".into())),
+            (b"HTTP/1.1 2000 OK\r\n", Err("its answer is no HTTP".into())),
             (b"", Err("it closed the connection without an answer".into())),
         ];
         for (answer, expected) in cases {

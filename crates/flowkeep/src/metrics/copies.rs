@@ -24,14 +24,14 @@ pub fn write(text: &mut Text, snapshot: &Snapshot) {
     }
     let mut metric = text.gauge(
         "copies_without_room",
-        "Copies that find no room at their runtime, should the runtimes fail that they are of.",
+        "Copies that would find no room at their runtime if their primaries failed.",
     );
     for (number, runtime) in runtimes_of(snapshot) {
         metric.sample(&[("runtime", &number)], runtime.copies_without_room());
     }
     let mut metric = text.gauge(
         "protection_seconds",
-        "How long it took until all flows of a runtime had copies, since its replica was chosen or a policy changed; absent while some lack one.",
+        "How long it took until all flows of a runtime had copies, since its replica was chosen or a policy changed; absent while a flow lacks a copy.",
     );
     for (number, runtime) in runtimes_of(snapshot) {
         if runtime.protection_took > 0 {
@@ -41,7 +41,7 @@ pub fn write(text: &mut Text, snapshot: &Snapshot) {
     }
     text.histogram(
         "move_pause_seconds",
-        "How long groups stood still that moved away from a runtime.",
+        "How long groups that moved away from a runtime stood still.",
         "runtime",
         runtimes_of(snapshot).map(|(number, runtime)| (number, &runtime.move_pauses)),
     );
@@ -53,7 +53,7 @@ pub fn write(text: &mut Text, snapshot: &Snapshot) {
     );
     let mut metric = text.counter(
         "recovered_flows",
-        "Flows of failed runtimes that went on at a runtime, and those of which the copies were no flows or had no room.",
+        "Flows of failed runtimes that went on at a runtime, and flows whose copies were no flows or had no room.",
     );
     for (number, runtime) in runtimes_of(snapshot) {
         metric.sample(

@@ -248,7 +248,7 @@ fn rights_are_the_certificates(site: &Site) {
     wide(site, "read", &["flow", "delete", "--all"]).refused(1, &["role-without-right"]);
     wide(site, "operate", &["stop", "--member", "left"]).refused(1, &["role-without-right", "`admin`"]);
     wide(site, "read", &["runtime", "kill", "1", "--unprotected"]).refused(1, &["role-without-right"]);
-    wide(site, "nobody", &drain).refused(2, &["has no certificate `nobody`"]);
+    wide(site, "stranger", &drain).refused(2, &["has no certificate `stranger`"]);
     // Another cluster's certificate, and one of that cluster with this one's authority.
     let other = site.folder.0.join("other").display().to_string();
     assert!(flowkeep(&["cluster", "init", &other]).0);

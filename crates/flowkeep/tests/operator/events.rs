@@ -313,7 +313,7 @@ impl Write for Slow {
         while self.looks.load(Ordering::SeqCst) < 40 {
             assert!(
                 began.elapsed() < PATIENCE,
-                "nobody asks while the reader stands still"
+                "the cluster is not asked while the reader stands still"
             );
             std::thread::sleep(Duration::from_millis(5));
         }

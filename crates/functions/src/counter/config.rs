@@ -11,7 +11,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What packets are told apart by.
+/// The key of the counts.
 #[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
@@ -26,15 +26,15 @@ pub enum By {
 #[derive(Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What packets are told apart by: `"protocol"`, or `"inside_host"`. Default `"protocol"`.
+    /// The key of the counts: `"protocol"`, or `"inside_host"`. Default `"protocol"`.
     #[schemars(example = &"inside_host")]
     pub by: By,
     /// The most protocols or hosts that a runtime counts; packets of others are counted in
-    /// `uncounted`. It cannot change while the counter runs. Default 65536.
+    /// `uncounted`. The setting cannot change while the counter runs. Default 65536.
     #[schemars(range(min = 1, max = 16777216), example = 100_000)]
     pub most: u32,
-    /// Whether a packet waits until the store has its count: synchronous, for what must not be
-    /// lost. Default `false`.
+    /// Whether a packet waits until the store has its count: synchronous, for counts that must not
+    /// be lost. Default `false`.
     #[schemars(example = true)]
     pub wait: bool,
     /// Whether each runtime has the whole function's counts, too, for the command `merged`: the

@@ -56,11 +56,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// What becomes of a flow whose first packet a rule matches.
+/// The action on a flow whose first packet a rule matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is let in.
+    /// The flow is let in.
     Allow,
     /// Its packets vanish.
     Drop,
@@ -79,14 +79,14 @@ impl Action {
     }
 }
 
-/// What becomes of packets that fit no flow.
+/// The action on packets that fit no flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InvalidAction {
-    /// They are dropped.
+    /// Such packets are dropped.
     #[default]
     Drop,
-    /// They pass where they belong to a known flow's addresses and ports; else the rules decide.
+    /// Such packets pass where they have a known flow's addresses and ports; else the rules decide.
     Allow,
 }
 
@@ -115,9 +115,9 @@ pub struct Settings {
     /// Default: true, as Linux has it (`nf_conntrack_tcp_loose`): connections older than the
     /// firewall go on. False: only a SYN opens a connection.
     pub tcp_loose: bool,
-    /// Check transport checksums; a wrong one makes a packet invalid. Default: false: it reads
-    /// every byte of every packet, the receiver checks anyway, and captures taken at a sender whose
-    /// card computes them are full of wrong ones.
+    /// Check transport checksums; a wrong one makes a packet invalid. Default: false: the check
+    /// reads every byte of every packet, the receiver checks anyway, and captures taken at a sender
+    /// whose card computes checksums are full of wrong ones.
     pub verify_checksums: bool,
     /// Resets and ICMP errors sent per second and runtime, at most, by rules with
     /// `action = "reject"`. Default 1000; the bound is RFC 1812 4.3.2.8's and RFC 4443 2.4 f's
@@ -141,7 +141,7 @@ impl Default for Settings {
     }
 }
 
-/// One rule. All that it names must match.
+/// A rule. All its conditions must match.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -170,10 +170,10 @@ pub struct Rule {
     #[serde(default)]
     pub icmp_type: Option<Items>,
     /// TCP flags of the first segment: `"syn"` means SYN set and ACK, FIN and RST not;
-    /// `"syn/syn,ack"` means SYN set and ACK not, the others as they like.
+    /// `"syn/syn,ack"` means SYN set and ACK not; the other flags may be either.
     #[serde(default)]
     pub tcp_flags: Option<String>,
-    /// What to do.
+    /// The action on a flow whose first packet the rule matches.
     pub action: Action,
 }
 
@@ -261,7 +261,7 @@ impl Timeouts {
     }
 }
 
-/// Settings together with what they compile to.
+/// The settings of the firewall, and the rules that they compile to.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(from = "Settings")]
 #[schemars(with = "Settings")]

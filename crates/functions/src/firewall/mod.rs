@@ -159,8 +159,8 @@ impl NetworkFunction for Firewall {
         "not_allowed",
         /// A first packet that a rule denies.
         "denied_by_rule",
-        /// A rule rejects it, and no answer is sent: the budget of answers is used up, or none
-        /// may be sent to such a packet.
+        /// A rule rejects it, and no answer is sent: the budget of answers is used up, or such a
+        /// packet may have none.
         "rejected_without_answer",
         /// A transport header that is cut short, or whose lengths contradict each other.
         "malformed",
@@ -168,16 +168,16 @@ impl NetworkFunction for Firewall {
         "bad_checksum",
         /// A combination of TCP flags that no stack sends.
         "tcp_bad_flags",
-        /// A TCP segment that does not fit the connection's state: one that begins nothing, say,
-        /// without a connection.
+        /// A TCP segment that does not fit the connection's state: say, a segment that opens no
+        /// connection where there is none.
         "tcp_invalid_state",
         /// A TCP segment outside the window that the other end has offered.
         "tcp_out_of_window",
-        /// A TCP reset whose number is not one that the other end would take (RFC 5961 3).
+        /// A TCP reset whose sequence number the other end would not take (RFC 5961 3).
         "tcp_invalid_reset",
         /// An SCTP packet that does not fit the association's state.
         "sctp_invalid_state",
-        /// An ICMP answer that nothing asked for.
+        /// An ICMP answer without a request.
         "icmp_unsolicited",
         /// An ICMP error that quotes no packet of a flow.
         "icmp_error_unrelated",

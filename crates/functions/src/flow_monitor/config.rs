@@ -24,7 +24,7 @@ pub struct Config {
     /// Default `"60s"`: Juniper's flow-inactive-timeout, Zeek's `udp_inactivity_timeout`. (Cisco's
     /// NetFlow has 15 seconds, Zeek's `tcp_inactivity_timeout` 5 minutes.)
     pub idle_timeout: Timeout,
-    /// The same for a TCP connection that both ends have closed or one has reset, where it is
+    /// The same for a TCP connection that both ends have closed or one end has reset, where it is
     /// shorter than `idle_timeout`.
     ///
     /// Default `"5s"`, Zeek's `tcp_close_delay`: the last stragglers still belong to the record,

@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 pub struct Config {
     /// The interface of this host that each port is, by the port's name: its routes, neighbours,
     /// addresses and MTU count. VLAN sub-interfaces of it count as well. Without an entry, a port
-    /// on an interface (`afpacket:`, `afxdp:`) is that one.
+    /// on an interface (`afpacket:`, `afxdp:`) is that interface.
     pub interfaces: BTreeMap<String, String>,
     /// How many ICMP errors each runtime sends per second at most. Default 1000, Linux'
     /// `icmp_msgs_per_sec`.
@@ -56,7 +56,7 @@ pub struct ReversePath {
     /// Of packets from inside. Default `"strict"`.
     pub inside: Check,
     /// Of packets from outside. Default `"loose"`: traffic of a host with several providers may
-    /// come by another one than it leaves by.
+    /// come by another provider than it leaves by.
     pub outside: Check,
 }
 

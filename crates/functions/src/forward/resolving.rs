@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(want(&mut table, again), Wanted::Wait(again + 3 * SECOND));
     }
 
-    /// A neighbour was asked for, and then no packet came for it: what is known of it is too old to
+    /// A neighbour was asked for, and then no packet came for it: the knowledge of it is too old to
     /// refuse a packet by.
     #[test]
     fn what_was_asked_long_ago_is_asked_again() {

@@ -54,13 +54,13 @@ pub struct Config {
     #[schemars(range(min = 1, max = 32))]
     pub prefix_v4: u8,
     /// How many leading bits of an IPv6 address make a host. Default 64: a host may have any number
-    /// of addresses of its network (RFC 8981), so what is counted is the network. Where addresses
-    /// of one prefix are on several runtimes, each counts its own.
+    /// of addresses of its network (RFC 8981), so networks are counted. Where addresses of one
+    /// prefix are on several runtimes, each counts its own.
     #[schemars(range(min = 1, max = 128))]
     pub prefix_v6: u8,
-    /// Hosts that each runtime keeps account of, those included whose bucket is still filling.
-    /// Default 65536 (8 MiB), at most
-    /// 4194304. Beyond it, the one that has been without flows for the longest time makes room.
+    /// Hosts that each runtime keeps account of, hosts whose bucket is still filling included.
+    /// Default 65536 (8 MiB), at most 4194304. Beyond it, the host that has been without flows for
+    /// the longest time makes room.
     #[schemars(range(min = 1, max = HOSTS_MAX))]
     pub hosts_max: u32,
 }

@@ -94,7 +94,7 @@ impl NetworkFunction for HostLimits {
         "flows_exempt",
         /// Flows that came from another runtime and found no room in the table of hosts.
         "flows_arrived_uncounted",
-        /// Hosts whose place another one took while their rate was still filling.
+        /// Hosts whose place another host took while their rate was still filling.
         "hosts_forgotten",
         /// Events that were not written: there had been too many.
         "events_limited",
@@ -109,7 +109,7 @@ impl NetworkFunction for HostLimits {
     ];
     const EVENTS: &'static [Event] = &[Event::new(
         "host_limited",
-        "A host's new flow was refused; for one host, way and runtime every ten seconds at most.",
+        "A host's new flow was refused; for one host, side and runtime every ten seconds at most.",
         &[
             Field::text("host", "Address or prefix that is counted."),
             Field::text(

@@ -96,11 +96,11 @@ impl NetworkFunction for HttpParser {
         "requests_too_many",
         /// Gaps in streams: bytes that never came and were passed over.
         "gaps",
-        /// Early segments that were kept until those before them came.
+        /// Early segments that were kept until the segments before them came.
         "segments_kept",
         /// Early segments that were not read: too far ahead, or no room to keep them.
         "segments_beyond",
-        /// Segments for which there was no room.
+        /// Early segments for which there was no room.
         "stream_room_full",
     ];
     const ICMP_ERRORS: bool = false;

@@ -38,30 +38,30 @@ pub enum Mode {
     Ids,
 }
 
-/// What becomes of rules with words that are not known.
+/// The treatment of rules with unknown words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Unsupported {
     /// The configuration is refused, with the word and the line.
     #[default]
     Refuse,
-    /// They are left out, and listed by `flowkeep function ids rules`.
+    /// Such rules are left out, and listed by `flowkeep function ids rules`.
     Skip,
 }
 
-/// What becomes of TCP segments that come before their turn.
+/// The treatment of TCP segments that come before their turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutOfOrder {
-    /// They go on at once, and copies wait to be read. One that finds no room passes, looked at by
-    /// itself.
+    /// The segments go on at once, and copies wait to be read. A segment that finds no room passes,
+    /// looked at by itself.
     #[default]
     Pass,
-    /// They go on at once, and copies wait to be read. One that finds no room is dropped, so that
-    /// it is sent again (`mode = "ips"`).
+    /// The segments go on at once, and copies wait to be read. A segment that finds no room is
+    /// dropped, so that it is sent again (`mode = "ips"`).
     Drop,
-    /// They wait themselves, and go on in order when the gap before them is filled and they have
-    /// been read. One that finds no room is dropped (`mode = "ips"`).
+    /// The segments wait themselves, and go on in order when the gap before them is filled and they
+    /// have been read. A segment that finds no room is dropped (`mode = "ips"`).
     Hold,
 }
 
@@ -87,10 +87,10 @@ pub struct Settings {
     /// their packets are looked at one by one.
     pub pick_up: bool,
     /// TCP segments that come before their turn. `"pass"` (default): they go on, and copies wait to
-    /// be read in order; one that finds no room passes, looked at by itself. `"drop"`: as before,
-    /// but one that finds no room is dropped, so that it is sent again. `"hold"`: they wait
-    /// themselves, until all before them has been read; so nothing leaves that was not read in
-    /// order, but the receiver does not hear of a loss by what follows it.
+    /// be read in order; a segment that finds no room passes, looked at by itself. `"drop"`: as
+    /// before, but a segment that finds no room is dropped, so that it is sent again. `"hold"`: the
+    /// segments themselves wait until all before them has been read; so all segments that leave
+    /// were read in order, but the receiver does not learn of a loss from the segments behind it.
     pub out_of_order: OutOfOrder,
     /// TCP segments of one direction of a flow that wait for a gap, at most. Default 64. All flows
     /// of a runtime share `held_max`.
@@ -98,7 +98,7 @@ pub struct Settings {
     #[serde(deserialize_with = "crate::stream::early_max")]
     pub early_max: u16,
     /// Leave packets with wrong checksums unread. Default: false: captures taken at a sender whose
-    /// card computes them are full of those.
+    /// card computes checksums are full of wrong ones.
     pub verify_checksums: bool,
     /// Resets and ICMP errors sent per second and runtime, at most, by `reject`. Default 1000.
     pub answers_per_second: u32,
@@ -169,7 +169,7 @@ pub struct Loaded {
     pub skipped: Vec<Skipped>,
 }
 
-/// Settings together with their rules.
+/// The settings of the IDS, and their rules.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(from = "Settings")]
 #[schemars(with = "Settings")]

@@ -58,7 +58,7 @@ pub fn read(text: &str, kind: Kind, variables: &Variables) -> Result<Spans, Faul
     let spans = item(text, kind, variables, 0, &mut left)?;
     match spans.is_empty() {
         true => Err(Fault::new(
-            format!("`{text}` leaves nothing: what it names it also takes away"),
+            format!("`{text}` leaves nothing: it takes away all that it names"),
             "take one of the two out",
         )),
         false => Ok(spans),

@@ -169,15 +169,15 @@ impl NetworkFunction for Ids {
         "alerts",
         /// Alerts that a threshold held back.
         "alerts_held_back",
-        /// TCP streams that were followed from their begin.
+        /// TCP streams that were followed from their beginning.
         "streams",
         /// Gaps in streams: bytes that never came and were passed over.
         "gaps",
-        /// Early segments that were kept until those before them came.
+        /// Early segments that were kept until the segments before them came.
         "segments_kept",
         /// Early segments that were read alone: too far ahead, or no room to keep them.
         "segments_beyond",
-        /// Of those, segments for which there was no room.
+        /// Early segments for which there was no room.
         "stream_room_full",
         /// Segments whose bytes had been read before.
         "segments_repeated",
@@ -199,7 +199,7 @@ impl NetworkFunction for Ids {
         "flow_dropped",
         /// A rule rejects it, and no answer is sent.
         "rejected_without_answer",
-        /// A TCP segment that came early, beyond what is held.
+        /// A TCP segment that came too early to be kept, or found no room.
         "out_of_order",
     ];
     const FILES: &'static [&'static str] = &["rules_file"];

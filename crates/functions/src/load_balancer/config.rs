@@ -34,7 +34,7 @@ use serde::de::{Deserializer, Error, Unexpected, Visitor};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadBalancerConfig {
-    /// The services. Packets for none of them pass untouched.
+    /// The services. Packets to no service pass untouched.
     #[serde(default)]
     pub services: Vec<ServiceConfig>,
     /// Seed of the hashes that Maglev uses. All runtimes and all nodes that serve the same
@@ -64,20 +64,20 @@ pub struct ServiceConfig {
     #[serde(default = "table_size_default")]
     #[schemars(range(min = 2, max = maglev::TABLE_SIZE_MAX), example = 65537)]
     pub table_size: u32,
-    /// What becomes of connections whose server goes down. Default: `keep`.
+    /// Whether connections go on when their server goes down. Default: `keep`.
     #[serde(default)]
     pub when_down: WhenDownConfig,
     /// Seconds without a packet until a connection is forgotten, whatever its phase; 0 asks for
-    /// nothing and leaves it to the other functions of the chain. Without this setting: by phase,
-    /// see [`super::state::Phase`].
+    /// nothing and leaves it to the other functions of the chain. Default: by phase: 4 min, an
+    /// established TCP connection 2 h 4 min (RFC 5382 REQ-5), UDP 5 min (RFC 4787 REQ-5).
     #[serde(default)]
     pub idle_timeout: Option<u32>,
     /// How the process checks each server: `tcp`, a connection is taken; or `http:/path`, a GET is
     /// answered with a status of 200 to 399. Default: no check.
     #[serde(default)]
     pub check: Option<String>,
-    /// From the beginning of one check to that of the next: 100ms to 1h. Default: 2s (HAProxy's
-    /// `inter`).
+    /// The time from the beginning of a check to the beginning of the next: 100ms to 1h. Default:
+    /// 2s (HAProxy's `inter`).
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub interval: Option<Period>,
@@ -184,15 +184,16 @@ pub enum PolicyConfig {
     Maglev,
 }
 
-/// What becomes of connections whose server goes down.
+/// Whether connections go on when their server goes down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenDownConfig {
-    /// They go on being sent there: right where health checks err more often than servers die.
+    /// The connections stay with the server: right where health checks err more often than servers
+    /// die.
     #[default]
     Keep,
-    /// Their next packet is dropped and the flow ends; what the client sends then is a new flow
-    /// with another server.
+    /// The next packet of a connection is dropped and the flow ends; the client's packets after
+    /// that open a flow with another server.
     Drop,
 }
 

@@ -144,7 +144,7 @@ impl NetworkFunction for LoadBalancer {
         "passed",
     ];
     const REASONS: &'static [&'static str] = &[
-        /// For a service none of whose servers takes flows.
+        /// For a service of which no server takes flows.
         "no_backend",
         /// Of a flow whose server was taken down.
         "backend_down",

@@ -61,15 +61,15 @@ pub enum MappingBehavior {
 pub enum Filtering {
     /// All: most transparent to applications (RFC 4787 REQ-8).
     EndpointIndependent,
-    /// Remote addresses that a flow of the mapping talks with: what RFC 4787 REQ-8 recommends where
-    /// stringency counts more, and so what fails closed here.
+    /// Remote addresses that a flow of the mapping talks with. RFC 4787 REQ-8 recommends this where
+    /// stringency counts more; so it is the default, which fails closed.
     #[default]
     AddressDependent,
     /// The very remote endpoints that a flow of the mapping talks with.
     AddressAndPortDependent,
 }
 
-/// What happens to protocols that have no ports to translate.
+/// The treatment of protocols that have no ports to translate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherProtocols {
@@ -80,7 +80,7 @@ pub enum OtherProtocols {
     Pass,
 }
 
-/// What an inside host hears whose flow there is no port or no room for.
+/// The answer to an inside host for whose flow there is no port or no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusals {
@@ -92,7 +92,7 @@ pub enum Refusals {
     Answer,
 }
 
-/// What the event log gets.
+/// The lines that the event log gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Log {
@@ -282,13 +282,13 @@ pub struct Config {
     pub mapping: MappingBehavior,
     /// Default: `address-dependent`.
     pub filtering: Filtering,
-    /// Uses the inside port outside, too, where it lies in a block the host has, or in the next one
-    /// that it needs: its first block is chosen by it, but no further one is taken for it while
-    /// those it has have room. Default: true: hosts choose their ports at random (RFC 6056), and
-    /// that is kept.
+    /// Uses the inside port outside, too, where it lies in a block that the host has, or in the
+    /// next block that the host needs: the port chooses the host's first block, but no further
+    /// block is taken for it while the blocks that the host has have room. Default: true: hosts
+    /// choose their ports at random (RFC 6056), and external ports stay as random.
     pub preserve_ports: bool,
-    /// Gives even UDP ports even external ports and odd ones odd (RFC 4787 REQ-4) as long as there
-    /// are such. Default: true.
+    /// Gives even UDP ports even external ports and odd ones odd (RFC 4787 REQ-4) as long as such
+    /// ports are free. Default: true.
     pub preserve_parity: bool,
     /// Lets inside hosts reach each other by external endpoints (RFC 4787 REQ-9, with external
     /// source address and port). Default: true.
@@ -301,8 +301,8 @@ pub struct Config {
     /// Default: `drop`.
     pub refusals: Refusals,
     /// Whether an echo request for an external address itself is answered, from outside and inside,
-    /// a thousand per second and runtime at most (RFC 1812 4.3.3.6). Those for a host with a
-    /// mapping go there. Default: false: outside is answered nothing.
+    /// a thousand per second and runtime at most (RFC 1812 4.3.3.6). Requests that have a mapping
+    /// go to its host. Default: false: no such request is answered.
     pub answer_pings: bool,
     /// The largest TCP segment in bytes that a translated SYN may offer, in either direction; a
     /// larger offer is lowered. For paths whose MTU is smaller than their ends know: MTU less 40.
@@ -500,7 +500,7 @@ impl Plan {
         if let Some(at) = config.static_mappings.listed.iter().position(outsider) {
             return Err(ConfigError::new(
                 format!("static[{at}].inside"),
-                "no prefix of `inside` has it: what it sends first would leave untranslated",
+                "no prefix of `inside` has it: its first packets would leave untranslated",
                 "add it to `inside`",
             ));
         }
@@ -537,8 +537,8 @@ impl Plan {
     /// The external endpoint of a static mapping.
     pub fn static_outside(&self, inside: V4Endpoint, protocol: u8) -> Option<V4Endpoint> {
         let outside = find(&self.by_inside, protocol, inside)?;
-        // An endpoint's own mapping goes before its address's; what that one leaves is another
-        // host's.
+        // An endpoint's own mapping goes before its address's: by it, the outside endpoint may be
+        // another host's.
         (self.static_inside(outside, protocol) == Some(inside)).then_some(outside)
     }
 

@@ -182,7 +182,7 @@ impl NetworkFunction for Nat {
         "filtered",
         /// No port is left in the pool of its host's external address.
         "ports_exhausted",
-        /// Its inside host has as many ports as one host may.
+        /// Its inside host has as many ports as a host may have.
         "host_ports_exhausted",
         /// As many mappings as there may be.
         "table_full",

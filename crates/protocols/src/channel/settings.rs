@@ -95,7 +95,7 @@ impl Settings {
         usize::from(self.receive_frames) / 64
     }
 
-    /// The longest payload of records: what the head with all its words and the tag leave.
+    /// The longest payload of records: a frame without the head, all its words and the tag.
     pub fn payload_max(&self) -> usize {
         self.frame_max - HEAD - 8 * self.words() - self.protection.tag_length()
     }

@@ -1,6 +1,6 @@
 //! Which groups begin to move, which are settled, and which take too long.
 //!
-//! Not here: what orders select (`order`).
+//! Not here: the groups that orders select (`order`).
 
 use super::order::{Tried, tried};
 use super::{AGAIN, Moves, Moving};

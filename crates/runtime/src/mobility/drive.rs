@@ -4,7 +4,7 @@
 //!   message, record, timer ─► drive ─► machine ─► outputs ─► carried out: source, target, kept packets, orders
 //! ```
 //!
-//! Not here: what other workers say (`hearing`), which groups begin to move (`begin`).
+//! Not here: messages of other workers (`hearing`), which groups begin to move (`begin`).
 
 use super::{Moves, TAKEN_AGAIN};
 use crate::flows::group::GroupKey;

@@ -332,7 +332,7 @@ impl Runner {
         self.generation
     }
 
-    /// Calls that found by a look what no token told.
+    /// Calls whose answer a look found: no token had reported it.
     pub fn untold(&self) -> u64 {
         self.tokens.untold()
     }

@@ -146,8 +146,8 @@ impl Cluster {
     fn end(&mut self, script: &Script, from: usize, to: usize, now: u64) -> Link {
         let switches = usize::from(script.shape.switches);
         let frames = script.shape.apart.map_or(512, |apart| apart.frames);
-        // A runtime has more to say than a switch; and what comes from where it has more of its own
-        // to say is read last.
+        // A runtime has more messages to send than a switch, and spares more buffers for them.
+        // Links whose packets go on by other links stop being read first.
         let spared = match (from < switches, to < switches) {
             (true, false) => 8,
             (true, true) => 16,

@@ -60,7 +60,7 @@
 //! | an agent that is to end does so, whatever the server answers | `a_trickle_without_an_end_does_not_hold_the_agents_end` |
 //! | a driver that runs apart does what it does otherwise | the conformance suite |
 //!
-//! Not here: which stores run apart ([`crate::uri`]); what a program is told to be one (the tool).
+//! Not here: which stores run apart ([`crate::uri`]); how a program is told to run one (the tool).
 
 mod child;
 mod message;

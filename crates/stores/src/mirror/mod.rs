@@ -177,8 +177,8 @@ impl Part {
     }
 }
 
-/// An epoch that a store is told before it goes on alone: what it has to have, and what it has
-/// then.
+/// An epoch that a store is told before it goes on alone: the one that it has to have, and the one
+/// that it has then.
 #[derive(Clone)]
 struct Raise {
     partition: PartitionName,

@@ -47,7 +47,7 @@ impl<'r> Reader<'r> {
 /// A consistency, and of conditions, by their numbers in the protocol.
 type Words = (u16, Option<u16>);
 
-/// Of the requests on a connection: what statements that run are asked with, and what batches are.
+/// Of the requests on a connection: the consistencies of statements that run, and of batches.
 fn words(mut said: &[u8]) -> [BTreeSet<Words>; 2] {
     let mut words = <[BTreeSet<Words>; 2]>::default();
     while let Some((head, rest)) = said.split_at_checked(9) {

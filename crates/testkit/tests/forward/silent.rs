@@ -11,7 +11,7 @@ fn to(host: u8, port: u16) -> Vec<u8> {
     udp_tagged("10.0.0.5", &format!("203.0.113.{host}"), (port, 9), 64, 0, b"x")
 }
 
-/// Goes on for so long in steps of ten milliseconds; what left.
+/// Goes on for so long in steps of ten milliseconds; the packets that left.
 fn go_on(router: &mut Router, time: u64) -> Vec<(u8, Vec<u8>)> {
     let mut left = Vec::new();
     for _ in 0..time / 10_000_000 {

@@ -85,7 +85,7 @@ command, the coordinator and members may end meanwhile.")]
     },
     /// Keep the configuration that is on trial (chain apply --confirm)
     #[command(after_help = "\
-Exit codes: 0 it stays; 1 none is on trial, or it is going back already.
+Exit codes: 0 it stays; 1 no configuration is on trial, or it is going back already.
 
 Example:
   flowkeep chain confirm")]
@@ -93,7 +93,7 @@ Example:
     /// Put the configuration before in force again: the same as chain apply --rollback
     #[command(after_help = "Example:\n  flowkeep chain rollback --cut")]
     Rollback {
-        /// Cut the flows that that configuration does not allow
+        /// Cut the flows that the configuration before does not allow
         #[arg(long)]
         cut: bool,
         #[command(flatten)]

@@ -49,12 +49,15 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
-    /// Say which way a packet would take that came in now: chain, runtime, functions. No packet is
+    /// Say which way a packet that came in now would take: chain, runtime, functions. No packet is
     /// sent
     #[command(after_help = "\
-By the state that switches and runtimes have at this moment. A flow that is there has its runtime, its chain and its functions' states; for another one it
-is said which chain's rule matches, which runtime has its group or would be chosen, and which functions it would pass. Whether a function would let it pass is
-said of a flow that is there. `flowkeep flow trace` follows packets that come.
+By the state that switches and runtimes have at this moment. A flow that is there is shown with \
+its \
+runtime, its chain and its functions' states. For any other flow, the answer has the chain whose \
+rule \
+matches, the runtime that has its group or would be chosen, and the functions that it would pass. \
+Only a packet shows a function's verdict: `flowkeep flow trace` follows packets that come.
 
 Examples:
   flowkeep flow explain tcp 10.0.0.1:40000 192.0.2.1:443
@@ -108,7 +111,9 @@ Examples:
     },
     /// Print a line for each flow that opens, ends or moves, as it does
     #[command(after_help = "\
-A flow opens when its first packet has passed the chain; one whose first packet is dropped has no line (capture --drops shows it). It ends with Ctrl-C, with --count, or with the cluster. \
+A flow opens when its first packet has passed the chain; a flow whose first packet is dropped has \
+no line \
+(capture --drops shows it). The command ends with Ctrl-C, with --count, or with the cluster. \
 Lines without room are lost, counted and told; packets never wait for the reader.
 
 Examples:
@@ -132,7 +137,8 @@ Examples:
     #[command(after_help = "\
 Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Flows that share state (a NAT's inside host, say) move together. New flows of a group wait until it has arrived; established ones go on. Broken off, the command no longer waits for what it has ordered, and flows go on moving: order list shows it, order cancel takes it back.
 
-Exit codes: 0 all have moved, or none was meant; 1 some have not, and are where they were; 2 wrong usage.
+Exit codes: 0 all flows have moved, or no flow was meant; 1 some flows have not, and are where \
+they were; 2 wrong usage.
 
 Examples:
   flowkeep flow migrate --all --to 1
@@ -143,15 +149,16 @@ Examples:
     Migrate {
         #[command(flatten)]
         which: Which,
-        /// Only from this runtime; otherwise from all but those of --to, which must be said then
+        /// Only from this runtime; otherwise from all runtimes except those of --to, which is
+        /// needed then
         #[arg(long, value_name = "RUNTIME")]
         from: Option<u16>,
-        /// To this one; several take turns; otherwise all others that are neither drained nor full
-        /// do
+        /// To this runtime; several take turns. Without it, all others that are neither drained nor
+        /// full take turns
         #[arg(long, value_name = "RUNTIME")]
         to: Vec<u16>,
-        /// So many flows at most; groups move whole, so it may be fewer. One runtime gives them:
-        /// --from says which, where several have some
+        /// So many flows at most; groups move whole, so fewer may move. One runtime gives them:
+        /// --from names it, where several have some
         #[arg(long, value_name = "N", conflicts_with = "protocol", value_parser = clap::value_parser!(u32).range(1..))]
         count: Option<u32>,
         #[command(flatten)]
@@ -159,10 +166,12 @@ Examples:
     },
     /// End flows now, as if they had expired: functions give back their resources
     #[command(after_help = "\
-Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Of one flow its group's others go on. No packet is sent to \
+Which flows: one (either direction's key, before or behind a translation), those with an end in a \
+prefix, or all. The other flows of a flow's group go on. No packet is sent to \
 its ends: the next packet of a flow opens it again, if the functions let it. Flows of which a call waits go on, and are counted.
 
-Exit codes: 0 all that were meant have ended, or none was; 1 there is no such flow, or some go on; 2 wrong usage.
+Exit codes: 0 all flows that were meant have ended, or no flow was meant; 1 there is no such flow, \
+or some go on; 2 wrong usage.
 
 Examples:
   flowkeep flow delete tcp 10.0.0.1:40000 192.0.2.1:443

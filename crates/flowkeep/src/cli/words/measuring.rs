@@ -25,7 +25,7 @@ impl Wire {
 
 #[derive(Subcommand, Debug)]
 pub(in crate::cli) enum LabVerb {
-    /// Build one, and keep it until Ctrl-C or `flowkeep lab down`
+    /// Build a lab, and keep it until Ctrl-C or `flowkeep lab down`
     #[command(after_help = "Example:\n  flowkeep lab up")]
     Up {
         /// By which kind of port
@@ -35,7 +35,7 @@ pub(in crate::cli) enum LabVerb {
         #[arg(long = "for", value_name = "TIME")]
         stop_after: Option<Period>,
     },
-    /// Build one, send ping, downloads and streams through firewall, NAT and load balancer, and
+    /// Build a lab, send ping, downloads and streams through firewall, NAT and load balancer, and
     /// take it down
     #[command(after_help = "\
 Exit codes: 0 everything passed; 1 something did not.

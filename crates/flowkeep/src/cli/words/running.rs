@@ -72,7 +72,7 @@ impl Said {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The configuration lists the members ([[member]]); all of them read the same one. They may be started in any order: members that are not there yet \
-are waited for, and gone ones are done without.
+are waited for, and the others go on without members that are gone.
 
 A node that is asked to end (SIGINT, SIGTERM, `flowkeep stop`) moves its flows to other nodes first. SIGHUP reads the keys again.
 
@@ -132,8 +132,10 @@ pub(in crate::cli) struct Ending {
 /// Say something to a function of the running cluster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A function's words are in its documentation. Each runtime's instance answers. A table is one over all runtimes,
-with --json each runtime's rows are in it, too; words that are equal are printed once.
+A function's words are in its documentation. Each runtime's instance answers. The tables of all \
+runtimes are merged into one; with --json each runtime's rows are in it, too. Where all answer \
+alike \
+in words, the answer is printed once.
 
 Examples:
   flowkeep function load_balancer backends

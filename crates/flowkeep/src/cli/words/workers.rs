@@ -24,9 +24,10 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
-    /// Say which runtime keeps the copies of another one's flows
+    /// Say which runtime keeps the copies of another runtime's flows
     #[command(after_help = "\
-All copies are sent again; until they are there, the replica before keeps its own. The runtime is of another process; when it is gone, another one is chosen, as ever. \
+All copies are sent again; until they are there, the replica before keeps its own. The runtime is \
+of another process; when it is gone, another runtime is chosen, as ever. \
 Without --at, the layout's runtime is chosen again. --least-loaded goes by the heartbeats now, and not by hosts and racks; the chosen runtime \
 stays until it is gone.
 
@@ -37,7 +38,7 @@ Examples:
     Place {
         /// The runtime whose flows are copied
         runtime: u16,
-        /// The runtime that is to keep them
+        /// The runtime that is to keep the copies
         #[arg(long, value_name = "NUMBER")]
         at: Option<u16>,
         /// The runtime of another member with the least load; over the cluster
@@ -57,10 +58,15 @@ pub(in crate::cli) enum RuntimeVerb {
     List(Asking),
     /// Send a runtime no new flows, move those it has to the others, and answer with a receipt
     #[command(after_help = "\
-Its flows go to the other runtimes in turn, but to no drained or full one; flows that one of them refuses all the same are offered to another, once. It stays in the cluster, without flows, until it is resumed.
+Its flows go to the other runtimes in turn, but to no drained or full runtime; flows that a \
+runtime refuses all the same are offered to another, once. \
+The drained runtime stays in the cluster, without flows, until it is resumed.
 
-The last one that takes flows is refused. With --force it is drained all the same: flows that no runtime takes stay there and go on, and none moves by itself when another takes flows again. \
-New flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are drained, they go to all of them.
+The last runtime that takes flows is refused. With --force it is drained all the same: flows that \
+no runtime takes \
+stay there and go on, and do not move by themselves when another runtime takes flows again. \
+New flows go to the runtimes that are not drained, also to a full one, which drops them; as long \
+as all are drained, they go to all of them.
 
 Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: the message tells which.
 
@@ -71,7 +77,7 @@ Examples:
     Drain {
         /// Its number
         runtime: u16,
-        /// Even if no other is known to take flows: its own flows stay there and go on then
+        /// Even if no other runtime is known to take flows: its own flows stay there and go on then
         #[arg(long, alias = "last")]
         force: bool,
         #[command(flatten)]
@@ -79,7 +85,8 @@ Examples:
     },
     /// Start another runtime while the others go on
     #[command(after_help = "\
-As many may be there as the setting `runtimes_max` says, and without it 8 more than at the start. It begins with the configuration in force, and new flows go to it as to the others.
+As many may be there as the setting `runtimes_max` says, and without it 8 more than at the start. \
+The new runtime begins with the configuration in force, and new flows go to it as to the others.
 
 Examples:
   flowkeep runtime add
@@ -96,10 +103,11 @@ Examples:
     /// Move flows from runtimes that do more than the average to runtimes that do less
     #[command(after_help = "\
 The load of each is looked at for the interval: packets, and processor time. A runtime that does 1.5 times the average gives a third of its flows, \
-in turn to runtimes below the average. It does not know which flows do most: say it again to come closer. New flows go by load anyway, where the \
+in turn to runtimes below the average. The command does not know which flows do most: say it again \
+to come closer. New flows go by load anyway, where the \
 policy is least_loaded.
 
-Exit codes: 0 loads are even enough, or flows have moved; 1 some that were meant have not.
+Exit codes: 0 loads are even enough, or flows have moved; 1 some flows that were meant have not.
 
 Examples:
   flowkeep runtime rebalance
@@ -113,7 +121,7 @@ Examples:
     },
     /// Move a runtime's flows to the others, and end it; its memory is given back
     #[command(after_help = "\
-Its counts stay in the figures. Until it is gone, it goes on as a drained one.
+Its counts stay in the figures. Until the runtime is gone, it goes on as a drained runtime.
 
 Exit codes: 0 it is gone; 1 it is not: the message tells what state things are in.
 
@@ -143,7 +151,7 @@ Examples:
   flowkeep runtime kill 1 --unprotected --json
   flowkeep runtime kill 1 --socket /run/flowkeep/left.sock")]
     Kill {
-        /// Its number; without --cluster it must be the socket's process that has it
+        /// Its number; without --cluster, of a runtime of the socket's process
         runtime: u16,
         /// Even if flows have no copy at another runtime: such flows end
         #[arg(long)]
