@@ -400,7 +400,10 @@ impl Shared {
                 Ok(Answer::Presence { leaving: heard, .. }) if heard == leaves
             )
         };
-        while !self.switches.values().all(has_heard) {
+        // A runtime without a free block of ports goes on to tell switches that it takes no new
+        // groups.
+        let is_dry = || !leaves && handle.runtime(|runtime| runtime.is_dry()).unwrap_or(false);
+        while !self.switches.values().all(has_heard) && !is_dry() {
             if Instant::now() > deadline {
                 let word = if leaves { "drain" } else { "resume" };
                 return Err(format!(

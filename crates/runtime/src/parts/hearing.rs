@@ -16,18 +16,13 @@ impl Core {
     /// Whether new groups are for others.
     #[inline]
     pub fn takes_no_groups(&self) -> bool {
-        self.is_closed() || self.pools.is_without()
+        self.takes_no_moves() || self.pools.is_dry()
     }
 
-    /// Whether groups that move are for others. They bring their blocks.
+    /// Whether groups that move are for others, too.
     #[inline]
     pub fn takes_no_moves(&self) -> bool {
-        self.is_closed() || self.pools.is_waiting(self.now)
-    }
-
-    #[inline]
-    fn is_closed(&self) -> bool {
-        self.is_leaving || self.sessions.is_beginning() || self.sessions.is_joining
+        self.is_leaving || self.sessions.is_beginning() || self.sessions.is_joining || self.pools.is_without()
     }
 
     /// Looks whether all switches have told, or the time for it is over. A switch that runs by the

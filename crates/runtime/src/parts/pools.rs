@@ -19,9 +19,11 @@
 //! to each switch. Once the home gives blocks out again, it goes there as any borrowed block.
 //!
 //! *A runtime without a part* (there are more than the pool was divided among, or it was to leave,
-//! and stays) asks for one. Switches choose it for no new group before it has some, if there is
-//! another: that one has ports. A group that moves brings its blocks, so it may come once
-//! [`WITHOUT`] is over.
+//! and stays) asks for one, and takes no groups before it has some, or [`WITHOUT`] is over.
+//!
+//! *A dry runtime* has no free block, while another that stays has told of some, too few to lend.
+//! Switches choose it for no new group then: these get ports at the other. Groups that move bring
+//! their blocks, and may come.
 //!
 //! *How long a pool lasts*: its free blocks are noted once a second ([`Ebb`]).
 //!
@@ -55,8 +57,12 @@ const HELD_MAX: usize = 1 << 18;
 const LOOKED_AT: usize = 2 * ASKED_MAX as usize;
 /// Blocks that a runtime which leaves lends each of the others at most.
 const LEFT_MAX: usize = HELD_MAX / 8;
-/// How long a runtime without a part takes no groups that move, in nanoseconds.
+/// How long a runtime without a part waits for one, in nanoseconds.
 const WITHOUT: u64 = 1_000_000_000;
+
+/// Nanoseconds from one time that a runtime is dry to the next: switches make their tables again with
+/// each.
+const DRY: u64 = 100_000_000;
 
 /// Nanoseconds between two notes of how many blocks are free.
 const NOTED: u64 = 1_000_000_000;
@@ -101,8 +107,11 @@ pub(crate) struct Pools {
     heard: Vec<Vec<Option<(u32, u32)>>>,
     /// By function: how fast free blocks go.
     ebbs: Vec<Ebb>,
-    /// While this runtime has had no block: until when it takes no groups that move, either.
+    /// Until when this runtime waits for its first blocks.
     without: Option<u64>,
+    /// Whether another runtime has blocks, and this one has none; and when that may be so again.
+    is_dry: bool,
+    dry_at: u64,
     /// Borrowed blocks up to this one were looked at, whether they are to go home.
     looked_at: Option<Block>,
     /// Blocks that were lent from here, by a runtime before that left these functions, too.
@@ -117,16 +126,16 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Whether this runtime has no block to give out, and has had none.
+    /// Whether this runtime waits for its first blocks.
     #[inline]
     pub fn is_without(&self) -> bool {
         self.without.is_some()
     }
 
-    /// Whether that is so, and for a short time.
+    /// Whether another runtime has blocks, and this one has none.
     #[inline]
-    pub fn is_waiting(&self, now: u64) -> bool {
-        self.without.is_some_and(|until| now < until)
+    pub fn is_dry(&self) -> bool {
+        self.is_dry
     }
 }
 
@@ -189,7 +198,9 @@ impl Core {
             return 0;
         }
         let has_none = |function| self.runner.pool(function).is_some_and(|pool| pool.free == 0);
-        if self.pools.without.is_some() && !(0..self.runner.functions()).any(has_none) {
+        if let Some(until) = self.pools.without
+            && (self.now >= until || !(0..self.runner.functions()).any(has_none))
+        {
             self.pools.without = None;
         }
         if self.pools.generation != self.runner.generation().0 {
@@ -201,7 +212,7 @@ impl Core {
             self.pools.due = self.now.saturating_add(PACE);
             return self.lend_all(&others);
         }
-        let mut is_asking = false;
+        let (mut is_asking, mut is_dry) = (false, false);
         for function in 0..self.runner.functions() {
             let Some(pool) = self.runner.pool(function) else {
                 continue;
@@ -218,6 +229,7 @@ impl Core {
                 self.ask(function, &pool, &others);
             }
             is_asking |= is_asked;
+            is_dry |= pool.free == 0 && self.has_heard_of_some(function, &others);
             self.runner
                 .pools_heard(function, self.heard_of_all(function, &others));
             self.give_back_some(pool.excess);
@@ -228,8 +240,29 @@ impl Core {
             self.pools.ask_at = self.now.saturating_add(self.pools.pace);
             self.pools.pace = (2 * self.pools.pace).clamp(PACE, PACE_MAX);
         }
+        self.note_dry(is_dry);
         self.settle_lent();
         usize::from(is_asking)
+    }
+
+    fn note_dry(&mut self, is_dry: bool) {
+        if is_dry == self.pools.is_dry || is_dry && self.now < self.pools.dry_at {
+            return;
+        }
+        self.pools.is_dry = is_dry;
+        self.pools.dry_at = self.now.saturating_add(DRY);
+    }
+
+    /// Whether another runtime that stays has told of free blocks.
+    fn has_heard_of_some(&self, function: usize, others: &[u16]) -> bool {
+        let Some(heard) = self.pools.heard.get(function) else {
+            return false;
+        };
+        let has_some = |runtime: &u16| {
+            let known = heard.get(usize::from(*runtime)).copied().flatten();
+            known.is_some_and(|(free, _)| free > 0) && !self.sessions.is_runtime_leaving(*runtime)
+        };
+        others.iter().any(has_some) && !crate::replica::is_broken("a dry runtime gets no new groups")
     }
 
     /// The other runtimes that are there.
@@ -528,7 +561,7 @@ impl Core {
                 Action::Take(block, home) => {
                     if self.runner.borrow_block(block, home.0) {
                         self.pools.borrowed += 1;
-                        self.pools.without = None;
+                        (self.pools.without, self.pools.is_dry) = (None, false);
                         (self.pools.pace, self.pools.ask_at) = (PACE, 0);
                     } else {
                         self.flows.borrowed.give_back(block);

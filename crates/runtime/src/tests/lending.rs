@@ -201,9 +201,14 @@ fn a_runtime_that_runs_dry_has_blocks_of_others() {
     assert_eq!((members.flows(), members.dropped("no_block")), (vec![14, 0], 0));
     assert_eq!(blocks(&mut members, 2), [14, 14]);
     // Blocks that the other will not do without are its own alone.
-    fill(&mut members, 0, 15..16);
-    assert_eq!(members.dropped("no_block"), 1);
+    // New hosts go there, then.
+    go_on(&mut members, 2);
+    fill(&mut members, 0, 15..17);
+    assert_eq!((members.flows(), members.dropped("no_block")), (vec![14, 2], 0));
     assert_eq!(assert_apart(&mut members, "all used"), 16);
+    go_on(&mut members, 400);
+    fill(&mut members, 0, 17..18);
+    assert_eq!(members.dropped("no_block"), 1);
     // Everything goes home, but for blocks that stay borrowed and free.
     members.now += 20 * SECOND;
     members.settle();
@@ -355,31 +360,66 @@ fn a_runtime_that_was_to_leave_takes_groups_when_it_has_blocks_again() {
     assert_eq!(assert_apart(&mut members, "stays"), 16);
 }
 
-/// Another runtime has ports, and too few to lend some: new hosts go there, however long that is so.
+/// Another runtime has ports, and too few to lend some: new hosts go there, however long that is so,
+/// and groups that move may come. Neither holds where the rule is broken.
 #[test]
-fn a_runtime_without_a_block_gets_no_new_host_while_another_has_some() {
+fn a_dry_runtime_gets_no_new_host_while_another_has_ports() {
+    for is_broken in [false, true] {
+        let rule = ["", "a dry runtime gets no new groups"][usize::from(is_broken)];
+        crate::replica::BROKEN.set(rule);
+        let mut members = members(1);
+        members.runtime(1).set_leaving(true);
+        go_on(&mut members, 5);
+        fill(&mut members, 0, 1..15);
+        members.runtime(1).set_leaving(false);
+        members.switch(0).set_handicaps(vec![1000, 0, 0]);
+        go_on(&mut members, 5);
+        assert!(!members.runtime(1).takes_groups());
+        members.now += 3 * SECOND;
+        go_on(&mut members, 200);
+        assert!(has(&mut members, 1).is_empty());
+        assert_eq!(members.runtime(1).is_dry(), !is_broken);
+        assert!(members.runtime(1).takes_groups());
+        fill(&mut members, 0, 15..17);
+        let refused = members.dropped("no_block");
+        crate::replica::BROKEN.set("");
+        if is_broken {
+            assert_eq!(refused, 2);
+            continue;
+        }
+        assert_eq!((refused, members.flows()), (0, vec![16, 0]));
+        // No block is free at either now: both are as they were.
+        go_on(&mut members, 400);
+        assert!(!members.runtime(1).is_dry());
+        // Hosts end, and blocks are lent again.
+        members.now += 20 * SECOND;
+        members.settle();
+        go_on(&mut members, 400);
+        assert!(!has(&mut members, 1).is_empty() && !members.runtime(1).is_dry());
+        fill(&mut members, 0, 20..21);
+        assert_eq!((members.dropped("no_block"), members.flows()), (0, vec![0, 1]));
+    }
+}
+
+/// A runtime that has used what it has borrowed is dry again, and so is one that begins where the
+/// other has lent nothing back.
+#[test]
+fn a_runtime_is_dry_again_when_its_borrowed_blocks_are_used() {
     let mut members = members(1);
     members.runtime(1).set_leaving(true);
     go_on(&mut members, 5);
-    fill(&mut members, 0, 1..15);
+    fill(&mut members, 0, 1..14);
     members.runtime(1).set_leaving(false);
     members.switch(0).set_handicaps(vec![1000, 0, 0]);
-    go_on(&mut members, 5);
-    assert!(!members.runtime(1).takes_groups());
-    members.now += 3 * SECOND;
-    go_on(&mut members, 5);
-    assert!(has(&mut members, 1).is_empty());
-    // A group that moves would bring its block.
-    assert!(members.runtime(1).takes_groups());
-    fill(&mut members, 0, 15..17);
-    assert_eq!((members.dropped("no_block"), members.flows()), (0, vec![16, 0]));
-    // Hosts end, and blocks are lent again.
-    members.now += 20 * SECOND;
-    members.settle();
+    // One of three is lent.
     go_on(&mut members, 200);
-    assert!(!has(&mut members, 1).is_empty());
-    fill(&mut members, 0, 20..21);
-    assert_eq!((members.dropped("no_block"), members.flows()), (0, vec![0, 1]));
+    assert_eq!(has(&mut members, 1).len(), 1);
+    fill(&mut members, 0, 14..15);
+    assert_eq!(members.flows(), vec![13, 1]);
+    go_on(&mut members, 400);
+    assert!(members.runtime(1).is_dry());
+    fill(&mut members, 0, 15..17);
+    assert_eq!((members.dropped("no_block"), members.flows()), (0, vec![15, 1]));
 }
 
 /// Some worker dies, and begins again, behind any number of single steps: of a runtime that leaves,

@@ -193,6 +193,12 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.is_runtime_leaving(runtime)
     }
 
+    /// Whether switches choose this runtime for no new group, since another has free blocks of ports
+    /// and this one has none.
+    pub fn is_dry(&self) -> bool {
+        self.core.pools.is_dry()
+    }
+
     /// Whether groups of others may come here, and this has been said.
     pub fn takes_groups(&self) -> bool {
         !self.core.takes_no_moves() && !self.core.sessions.said_leaving.1
