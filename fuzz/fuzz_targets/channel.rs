@@ -8,18 +8,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use protocols::channel::{Channel, Handled, Input, Output, Protection, Settings};
+use protocols::channel::{Channel, ChannelSettings, Handled, Input, Output, Protection};
 use protocols::link::geneve::{FRONT, Front};
 
 const MESSAGE_MAX: usize = 2000;
 
 fn end(worker: u16) -> Channel {
-    let settings = Settings {
+    let settings = ChannelSettings {
         frame_max: 600,
         send_frames: 64,
         receive_frames: 64,
         message_max: MESSAGE_MAX,
-        ..Settings::new(worker, 1 - worker, 1, Protection::SharedMemory)
+        ..ChannelSettings::new(worker, 1 - worker, 1, Protection::SharedMemory)
     };
     Channel::new(settings, 0).expect("good settings")
 }

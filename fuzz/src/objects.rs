@@ -13,7 +13,9 @@
 //! | 7 time goes on | – | – |
 
 use protocols::objects::wire::{self, Bytes};
-use protocols::objects::{Body, Caller, How, Input, Key, Members, Message, Objects, Output, Settings, Stage};
+use protocols::objects::{
+    Body, Caller, How, Input, Key, Members, Message, ObjectSettings, Objects, Output, Stage,
+};
 use protocols::ownership::RuntimeId;
 
 const ME: RuntimeId = RuntimeId(1);
@@ -65,12 +67,12 @@ pub fn run(input: &[u8]) {
         runtime: ME,
         incarnation: 1,
     };
-    let settings = Settings {
+    let settings = ObjectSettings {
         keys_max: KEYS_MAX,
         requests_max: REQUESTS_MAX,
         queue_max: 8,
         cache_max: CACHE_MAX,
-        ..Settings::default_with(7, 1)
+        ..ObjectSettings::default_with(7, 1)
     };
     let mut objects = Objects::<Blob>::new(caller, 1, Members(0b111), settings);
     let (mut rest, mut now) = (input, 0);

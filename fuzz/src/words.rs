@@ -25,7 +25,7 @@ use nf::{Side, WorkerInfo};
 use runtime::chain::{ChainRule, Match, Plan};
 use runtime::env::{Burst, Port, PortCounters, dispose};
 use runtime::message::Message;
-use runtime::mobility::{Order, Selector};
+use runtime::mobility::{MoveOrder, Selector};
 use runtime::stage::{Configured, Factory};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::{Runtime, Settings};
@@ -204,8 +204,8 @@ fn switches(first: u8) -> usize {
     1 + usize::from(is_apart(first))
 }
 
-fn settings(switch: u8, switches: u8, routes_max: u32) -> switch::Settings {
-    switch::Settings {
+fn settings(switch: u8, switches: u8, routes_max: u32) -> switch::SwitchSettings {
+    switch::SwitchSettings {
         switch,
         switches,
         seed: HashSeed::FIXED,
@@ -430,7 +430,7 @@ pub fn run(input: &[u8]) {
             (3, Some(stranger)) if end < 3 => stranger.renew(bytes.first().is_some_and(|byte| byte & 1 != 0)),
             (4, _) => {
                 if let Worker::Runtime(runtime) = &mut worker {
-                    let order = Order {
+                    let order = MoveOrder {
                         selector: Selector::All,
                         to: vec![u16::from(which % 3)],
                     };
@@ -564,7 +564,7 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
                 .push_back(frame);
             if number % 4 == 3 {
                 let from = usize::from(number / 4 % 2);
-                let order = Order {
+                let order = MoveOrder {
                     selector: Selector::All,
                     to: vec![1 - from as u16],
                 };

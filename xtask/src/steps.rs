@@ -13,8 +13,8 @@
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
 //! A nightly run begins by telling the time of all its limits together.
 //!
-//! Tests start processes and wait; clippy, documents and tests that only calculate have the idle time
-//! that they leave. A run of all tests says while it runs how far it is ([`progress`]).
+//! Tests start processes and wait; clippy, documents and tests that only calculate have the idle
+//! time that they leave. A run of all tests says while it runs how far it is ([`progress`]).
 //!
 //! A test that fails and depends on the machine's time is run once more, alone ([`again`]).
 //!
@@ -384,7 +384,8 @@ fn run(step: &Step) -> Ran {
     run_behind(step, &[], None)
 }
 
-/// The same, with words before the command; drops a sender when the step's tests run, or at its end.
+/// The same, with words before the command; drops a sender when the step's tests run, or at its
+/// end.
 fn run_behind(step: &Step, before: &[&str], built: Option<Sender<()>>) -> Ran {
     let words: Vec<&str> = before.iter().chain(step.words).copied().collect();
     let begin = Instant::now();
@@ -520,7 +521,8 @@ fn failures<'a>(lines: &[&'a str]) -> Vec<&'a str> {
 /// whose result has no failure and that cargo says has failed, is a failure.
 fn tally(output: &str) -> Tally {
     let mut tally = Tally::default();
-    // Of the binary that runs: its failures if it gave a result, and whether cargo says that it failed.
+    // Of the binary that runs: its failures if it gave a result, and whether cargo says that it
+    // failed.
     let (mut runs, mut failed, mut is_error) = (false, None, false);
     let crashed = |runs: bool, failed: Option<u64>, is_error: bool| {
         u64::from(runs && (failed.is_none() || is_error && failed == Some(0)))

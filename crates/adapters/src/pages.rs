@@ -81,9 +81,9 @@ pub fn space_max() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
-/// Has the C library's allocator reserve no address space for each thread, where that is limited: it
-/// takes 64 MiB for a thread that it may not use, and leaves too little. To be called before there
-/// are threads.
+/// Has the C library's allocator reserve no address space for each thread, where that is limited:
+/// it takes 64 MiB for a thread that it may not use, and leaves too little. To be called before
+/// there are threads.
 pub fn spare_space() {
     #[cfg(target_env = "gnu")]
     if space_max().is_some() {

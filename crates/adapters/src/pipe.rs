@@ -1,8 +1,8 @@
 //! Files that may be pipes with a name: opening one waits until another process has its other end.
 //!
-//! A signal that this process handles ends the wait with an error. A plain `open` would go on, since
-//! handlers are installed so that system calls begin again; then a process that was asked to end
-//! would not, as long as no other process comes.
+//! A signal that this process handles ends the wait with an error. A plain `open` would go on,
+//! since handlers are installed so that system calls begin again; then a process that was asked to
+//! end would not, as long as no other process comes.
 //!
 //! Not here: reading and writing once the file is open.
 

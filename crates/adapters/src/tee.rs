@@ -45,8 +45,8 @@ impl<A: Port, W: Write> Port for Tee<A, W> {
         self.port.claim(addresses)
     }
 
-    fn settle(&mut self, pool: &mut Pool) {
-        self.port.settle(pool);
+    fn reap_transmitted(&mut self, pool: &mut Pool) {
+        self.port.reap_transmitted(pool);
     }
 
     fn reserved(&self) -> usize {
@@ -129,9 +129,9 @@ impl<I: Port, O: Port> Port for Duplex<I, O> {
         self.output.attach(pool)
     }
 
-    fn settle(&mut self, pool: &mut Pool) {
-        self.input.settle(pool);
-        self.output.settle(pool);
+    fn reap_transmitted(&mut self, pool: &mut Pool) {
+        self.input.reap_transmitted(pool);
+        self.output.reap_transmitted(pool);
     }
 
     fn reserved(&self) -> usize {

@@ -8,8 +8,8 @@
 //! All workers are on one thread. A burst is read, processed and transmitted before the next comes,
 //! so none waits while the other case runs and leases end. Renewed ones are there before a run.
 //!
-//! Not here: heartbeats to the coordinator, which a thread of its own sends, and a worker's seat
-//! there (`coordinator::agent`).
+//! Not here: heartbeats to the coordinator, which a thread of its own sends, and a worker's member
+//! slot there (`coordinator::agent`).
 
 use super::report::Case;
 use super::traffic::{Popularity, Segment};

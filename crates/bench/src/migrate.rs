@@ -34,7 +34,7 @@ use super::traffic::{FRAME, Segment};
 use super::workers::{Next, Workers};
 use super::{Memory, Options};
 use adapters::clock::monotonic_ns;
-use runtime::mobility::{Order, Receipt, Selector};
+use runtime::mobility::{MoveOrder, Receipt, Selector};
 
 /// Packets a second of each flow.
 const RATE: u64 = 10;
@@ -80,7 +80,7 @@ impl Pair {
 
     /// Moves all flows to the other runtime, with or without traffic.
     fn run(&mut self, has_traffic: bool) -> Moved {
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![1 - self.at as u16],
         };
@@ -115,7 +115,7 @@ impl Pair {
         };
         let (number, _) = number.expect("it was given");
         let packets = self.workers.switch.port_mut(0).received - received;
-        self.workers.settle();
+        self.workers.run_until_quiet();
         let receipt = self.workers.runtimes[self.at]
             .receipt(number)
             .expect("just given");

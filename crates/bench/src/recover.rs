@@ -375,7 +375,7 @@ impl Cluster {
         let meeting = Meeting::new("recover");
         let links = (1..=2).map(|far| meeting.link(0, far)).collect();
         let primary = Node::start(0, flows, cpu, want, meeting.path());
-        let settings = runtime::switch::Settings {
+        let settings = runtime::switch::SwitchSettings {
             switch: 0,
             switches: 1,
             seed: HashSeed::FIXED,

@@ -30,7 +30,7 @@ use super::traffic::FRAME;
 use super::workers::{Next, Workers};
 use super::{Memory, Options};
 use adapters::clock::monotonic_ns;
-use runtime::mobility::{Order, Selector};
+use runtime::mobility::{MoveOrder, Selector};
 
 /// S6 7.1.
 const RATE: f64 = 700e3;
@@ -67,7 +67,7 @@ impl Workers {
             self.step();
         }
         let elapsed = monotonic_ns() - began;
-        self.settle();
+        self.run_until_quiet();
         count as f64 / elapsed as f64 * 1e9
     }
 
@@ -89,7 +89,7 @@ impl Workers {
                 due += 1;
             }
             if order.is_none() && now - begin > AROUND_NS {
-                let order_of = Order {
+                let order_of = MoveOrder {
                     selector: selector.clone(),
                     to: vec![1 - from as u16],
                 };
@@ -107,7 +107,7 @@ impl Workers {
                 break;
             }
         }
-        self.settle();
+        self.run_until_quiet();
         self.check_packets();
         let seconds = (monotonic_ns() - begin) as f64 / 1e9;
         let (number, given) = order.expect("it was given");

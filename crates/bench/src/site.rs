@@ -42,9 +42,9 @@ impl Meeting {
     }
 
     pub fn link(&self, near: u16, far: u16) -> ShmLink {
-        let settings = shm::Settings {
+        let settings = shm::ShmSettings {
             spared: SPARED,
-            ..shm::Settings::new(self.path.join("links"), near, far)
+            ..shm::ShmSettings::new(self.path.join("links"), near, far)
         };
         ShmLink::open(settings, Reports::default()).expect("a link through shared memory")
     }

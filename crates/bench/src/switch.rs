@@ -10,7 +10,7 @@ use super::stage::plan_of_one;
 use super::traffic::{BenchPort, Popularity, Segment, Traffic};
 use super::{Memory, Options, Subject, compete, orders, parameters, timed};
 use runtime::BURST;
-use runtime::switch::{Policy, Settings, SideRule, Switch};
+use runtime::switch::{Policy, SideRule, Switch, SwitchSettings};
 use wire::memory::Region;
 use wire::packet::Side;
 use wire::{FlowKey, HashSeed, Pool};
@@ -25,7 +25,7 @@ struct Routing {
 
 impl Routing {
     fn new(groups: u32, memory: &Memory) -> Self {
-        let settings = Settings {
+        let settings = SwitchSettings {
             switch: 0,
             switches: 1,
             seed: HashSeed::FIXED,

@@ -156,7 +156,7 @@ impl Workers {
             runtime
         };
         let runtimes = peers.into_iter().enumerate().map(runtime).collect();
-        let settings = runtime::switch::Settings {
+        let settings = runtime::switch::SwitchSettings {
             switch: 0,
             switches: 1,
             seed: HashSeed::FIXED,
@@ -204,7 +204,7 @@ impl Workers {
     }
 
     /// Steps until there is nothing to do.
-    pub fn settle(&mut self) {
+    pub fn run_until_quiet(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             idle = if self.step() { 0 } else { idle + 1 };
@@ -226,7 +226,7 @@ impl Workers {
             let flows = 0..self.flows;
             let packets = flows.map(|flow| Next::Of(flow, segment));
             self.switch.port_mut(0).next.extend(packets);
-            self.settle();
+            self.run_until_quiet();
         }
     }
 

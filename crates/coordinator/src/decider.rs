@@ -28,17 +28,17 @@
 //! Not here: rights (`service`), the disk (`log`).
 
 mod asks;
-mod book;
 mod configured;
 mod enlisted;
 mod loads;
+mod number_table;
 mod recording;
 mod shared;
 mod status;
 mod term;
 mod trial;
 
-pub use asks::{Answer, Ask, Enlisting, Handle, Published, Question, Told};
+pub use asks::{Ask, DeciderAnswer, Enlisting, Handle, Published, Question, Told};
 
 pub use trial::TRIAL_MS;
 
@@ -47,8 +47,8 @@ use crate::proto;
 use crate::refusal::Refusal;
 use crate::server::{Event, Events, Turns};
 use crate::translate;
-use book::{Book, NoNumber, Slot};
 use configured::Configured;
+use number_table::{NoNumber, NumberTable, Slot};
 use prost::Message;
 use protocols::membership::{
     Coordinator, Entry, Incarnation, Input, Output, Role, Standing, Timing, View, WorkerId,
@@ -77,20 +77,20 @@ enum Pending {
     /// The last of a member's workers.
     Join(Box<Joining>),
     Number,
-    Token(oneshot::Sender<Answer>),
+    Token(oneshot::Sender<DeciderAnswer>),
     /// The last of the records by which a member has numbers.
-    Enlisted(Box<proto::EnlistAnswer>, oneshot::Sender<Answer>),
+    Enlisted(Box<proto::EnlistAnswer>, oneshot::Sender<DeciderAnswer>),
     /// Which runtimes share objects.
     Shared,
     /// The decided configuration, and the way back to the operator, if one asked for it.
-    Configured(Box<proto::Configuration>, Option<oneshot::Sender<Answer>>),
+    Configured(Box<proto::Configuration>, Option<oneshot::Sender<DeciderAnswer>>),
     /// The record in the place of a decision that was withdrawn.
     Instead,
 }
 
 struct Joining {
     incarnations: Vec<(WorkerId, Incarnation)>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<DeciderAnswer>,
 }
 
 /// An answer that waits for a view.
@@ -99,7 +99,7 @@ struct Waiting {
     incarnations: Vec<(WorkerId, Incarnation)>,
     /// The standing that the view must have them in; `None`: it must not have them.
     standing: Option<Standing>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<DeciderAnswer>,
 }
 
 /// Nanoseconds.
@@ -114,7 +114,7 @@ pub(crate) struct Decider {
     serving: Turns,
     timing: Timing,
     machine: Coordinator,
-    book: Book,
+    number_table: NumberTable,
     configured: Configured,
     shared: shared::Shared,
     writer: Writer,
@@ -144,7 +144,7 @@ pub(crate) struct Decider {
 /// The state that the log leads to.
 pub(crate) struct Replayed {
     machine: Coordinator,
-    book: Book,
+    number_table: NumberTable,
     configured: Configured,
     shared: shared::Shared,
     decisions: BTreeMap<u64, u64>,
@@ -164,7 +164,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
         log.append(0, &record)?;
         records.push((0, record));
     }
-    let (mut book, mut decisions) = (Book::default(), BTreeMap::new());
+    let (mut number_table, mut decisions) = (NumberTable::default(), BTreeMap::new());
     let (mut configured, mut shared) = (Configured::default(), shared::Shared::default());
     let mut leases = term::Logged::default();
     let (mut entries, mut spare, mut next_record) = (Vec::new(), Vec::new(), 0);
@@ -178,13 +178,17 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
                 entries.push(entry);
             }
             proto::record::What::Numbered(numbered) => {
-                let before = book.number(number, &numbered).ok_or(LogError::Meaning(number))?;
+                let before = number_table
+                    .number(number, &numbered)
+                    .ok_or(LogError::Meaning(number))?;
                 spare.extend(before);
             }
             proto::record::What::TokenUsed(token) => {
-                book.use_token(number, &token).ok_or(LogError::Meaning(number))?;
+                number_table
+                    .use_token(number, &token)
+                    .ok_or(LogError::Meaning(number))?;
             }
-            proto::record::What::Enlisted(contact) => spare.extend(book.enlist(number, contact)),
+            proto::record::What::Enlisted(contact) => spare.extend(number_table.enlist(number, contact)),
             proto::record::What::Configured(configuration) => {
                 let before = configured.replay(number, configuration);
                 spare.extend(before.ok_or(LogError::Meaning(number))?);
@@ -207,7 +211,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
     machine.wait_for_return(nanos(RETURNING));
     Ok(Replayed {
         machine,
-        book,
+        number_table,
         configured,
         shared,
         decisions,
@@ -225,7 +229,7 @@ impl Decider {
         events: Events,
         refused: Arc<crate::refusal::Refusals>,
     ) -> (Self, watch::Receiver<Arc<Published>>) {
-        let contacts = enlisted::contacts(&replayed.machine, &replayed.book);
+        let contacts = enlisted::contacts(&replayed.machine, &replayed.number_table);
         let first = Published {
             sharing: replayed.shared.newest(),
             ..Published::of(&replayed.machine, replayed.configured.decided(), contacts)
@@ -237,7 +241,7 @@ impl Decider {
             serving,
             timing: replayed.timing,
             machine: replayed.machine,
-            book: replayed.book,
+            number_table: replayed.number_table,
             configured: replayed.configured,
             shared: replayed.shared,
             writer,
@@ -326,9 +330,9 @@ impl Decider {
         let mut kept = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
             if self.is_done(&waiting) {
-                let _ = waiting.answer.send(Answer::Done(waiting.incarnations));
+                let _ = waiting.answer.send(DeciderAnswer::Done(waiting.incarnations));
             } else if now >= waiting.until {
-                let answer = Answer::Refused(Refusal::Late, self.why_late());
+                let answer = DeciderAnswer::Refused(Refusal::Late, self.why_late());
                 let _ = waiting.answer.send(answer);
             } else if !waiting.answer.is_closed() {
                 kept.push(waiting);
@@ -394,7 +398,7 @@ impl Decider {
 
     fn publish(&mut self) {
         self.look_at_configuration();
-        let contacts = enlisted::contacts(&self.machine, &self.book);
+        let contacts = enlisted::contacts(&self.machine, &self.number_table);
         let published = Published::of(&self.machine, self.configured.decided(), contacts);
         (self.events)(Event::Published {
             view: published.view.number,
@@ -451,10 +455,10 @@ impl Decider {
             Pending::Number => {}
             Pending::Shared => self.on_shared(record),
             Pending::Token(answer) => {
-                let _ = answer.send(Answer::Done(Vec::new()));
+                let _ = answer.send(DeciderAnswer::Done(Vec::new()));
             }
             Pending::Enlisted(enlisted, answer) => {
-                let _ = answer.send(Answer::Enlisted(enlisted));
+                let _ = answer.send(DeciderAnswer::Enlisted(enlisted));
             }
             Pending::Join(joining) => self.bring_in(joining.incarnations, joining.answer),
             Pending::Configured(configuration, answer) => {
@@ -476,7 +480,7 @@ impl Decider {
             let Some((id, incarnation)) = beat.worker.as_ref().and_then(translate::to_worker) else {
                 return self.refused.count(Refusal::Malformed);
             };
-            if !self.book.is_of(id, member) {
+            if !self.number_table.is_of(id, member) {
                 return self.refused.count(Refusal::Foreign);
             }
             if beat.view > self.machine.view().number || beat.list > self.machine.suspects().0 {
@@ -542,7 +546,7 @@ impl Decider {
         }
         self.on_in_force(member, workload.configuration);
         for (id, incarnation) in workload.stopped.iter().filter_map(translate::to_worker) {
-            if self.book.is_of(id, member) && !self.is_settling() {
+            if self.number_table.is_of(id, member) && !self.is_settling() {
                 self.tell(at, Input::Stopped(id, incarnation));
             }
         }
@@ -556,12 +560,12 @@ impl Decider {
             false => None,
         };
         if let Some((refusal, why)) = refusal {
-            let _ = answer.send(Answer::Refused(refusal, why));
+            let _ = answer.send(DeciderAnswer::Refused(refusal, why));
             return;
         }
         match question {
             Question::Status => {
-                let _ = answer.send(Answer::Status(Box::new(self.status())));
+                let _ = answer.send(DeciderAnswer::Status(Box::new(self.status())));
             }
             Question::Token { id, expires } => self.on_token(id, expires, answer),
             Question::Join {
@@ -582,7 +586,7 @@ impl Decider {
             }
             Question::Configuration => {
                 let configuration = self.configured.newest().clone();
-                let _ = answer.send(Answer::Configuration(Box::new(configuration)));
+                let _ = answer.send(DeciderAnswer::Configuration(Box::new(configuration)));
             }
             Question::Configure { view, configuration } => self.on_configure(view, *configuration, answer),
             Question::Confirm => self.on_confirm(answer),
@@ -590,7 +594,7 @@ impl Decider {
             Question::Drain { member } => match self.incarnations_of(&member) {
                 incarnations if incarnations.is_empty() => {
                     let why = format!("no member in view is called `{member}`");
-                    let _ = answer.send(Answer::Refused(Refusal::NoMember, why));
+                    let _ = answer.send(DeciderAnswer::Refused(Refusal::NoMember, why));
                 }
                 incarnations => self.stand(incarnations, Some(Standing::Leaving), answer),
             },
@@ -613,29 +617,29 @@ impl Decider {
         is_full.then(|| (Refusal::Busy, "too many ask at once; ask again".to_owned()))
     }
 
-    fn on_token(&mut self, id: [u8; 16], expires: u64, answer: oneshot::Sender<Answer>) {
+    fn on_token(&mut self, id: [u8; 16], expires: u64, answer: oneshot::Sender<DeciderAnswer>) {
         let now = crate::server::since_1970();
-        self.spare.extend(self.book.forget_tokens(now.as_secs()));
+        self.spare.extend(self.number_table.forget_tokens(now.as_secs()));
         let token = proto::TokenUsed {
             id: id.to_vec(),
             expires,
         };
-        let refused = match self.book.has_token(&id) {
+        let refused = match self.number_table.has_token(&id) {
             true => Some((
                 Refusal::TokenReplayed,
                 "the token was used before; get another one",
             )),
-            false if !self.book.has_room_for_token() => {
+            false if !self.number_table.has_room_for_token() => {
                 Some((Refusal::Busy, "too many tokens were used that are not over yet"))
             }
             false => None,
         };
         if let Some((refusal, why)) = refused {
-            let _ = answer.send(Answer::Refused(refusal, why.to_owned()));
+            let _ = answer.send(DeciderAnswer::Refused(refusal, why.to_owned()));
             return;
         }
         // Used from now on, whether its record is in the log yet or not.
-        let _ = self.book.use_token(self.next_record, &token);
+        let _ = self.number_table.use_token(self.next_record, &token);
         let what = proto::record::What::TokenUsed(token);
         self.record(what, Pending::Token(answer));
     }
@@ -646,7 +650,7 @@ impl Decider {
         (incarnation, first): (Incarnation, u64),
         (roles, numbers): (&[Role], &[u16]),
         plan: Option<proto::Plan>,
-        answer: oneshot::Sender<Answer>,
+        answer: oneshot::Sender<DeciderAnswer>,
     ) {
         let mut places = BTreeMap::new();
         let mut slots = Vec::new();
@@ -655,25 +659,28 @@ impl Decider {
             slots.push(Slot::new(member, *role, *place));
             *place += 1;
         }
-        let ids = match self.book.numbers_for(&slots, numbers) {
+        let ids = match self.number_table.numbers_for(&slots, numbers) {
             Ok(ids) => ids,
             Err(NoNumber::Full) => {
                 let why = format!("a cluster has {} workers at most", translate::WORKERS_MAX);
-                let _ = answer.send(Answer::Refused(Refusal::Full, why));
+                let _ = answer.send(DeciderAnswer::Refused(Refusal::Full, why));
                 return;
             }
             Err(NoNumber::Taken(id, owner)) => {
                 let why = format!(
                     "{id:?} is `{owner}`'s by the log, or this place of `{member}` has another number: members have the numbers that they had first"
                 );
-                let _ = answer.send(Answer::Refused(Refusal::NumberTaken, why));
+                let _ = answer.send(DeciderAnswer::Refused(Refusal::NumberTaken, why));
                 return;
             }
         };
         let is_under_way = |id: &WorkerId| {
             self.machine.view().has(*id, incarnation) || self.joining.contains(&(*id, incarnation))
         };
-        let newest = slots.iter().filter_map(|slot| self.book.incarnation(slot)).max();
+        let newest = slots
+            .iter()
+            .filter_map(|slot| self.number_table.incarnation(slot))
+            .max();
         let is_new = newest.is_none_or(|newest| newest < incarnation);
         let incarnations: Vec<_> = ids.iter().map(|id| (*id, incarnation)).collect();
         if !is_new && !ids.iter().all(is_under_way) {
@@ -682,7 +689,7 @@ impl Decider {
                 "incarnation {} of `{member}` is over or was never there; {newest} was the newest: take a higher one",
                 incarnation.0
             );
-            let _ = answer.send(Answer::Refused(Refusal::Incarnation, why));
+            let _ = answer.send(DeciderAnswer::Refused(Refusal::Incarnation, why));
             return;
         }
         self.end_those_before(&slots, &incarnations, first);
@@ -694,10 +701,10 @@ impl Decider {
             let numbered = proto::Numbered {
                 plan,
                 first,
-                since: self.book.since(slot, *incarnation, first).0,
+                since: self.number_table.since(slot, *incarnation, first).0,
                 ..slot.record(*id, *incarnation)
             };
-            let before = self.book.number(self.next_record, &numbered);
+            let before = self.number_table.number(self.next_record, &numbered);
             self.spare.extend(before.unwrap_or_default());
             self.joining.insert((*id, *incarnation));
             self.record(proto::record::What::Numbered(numbered), Pending::Number);
@@ -716,23 +723,27 @@ impl Decider {
         for (slot, (id, incarnation)) in slots.iter().zip(incarnations) {
             let there = self.machine.view().member(*id).map(|member| member.incarnation);
             if let Some(there) = there.filter(|there| there < incarnation)
-                && self.book.is_of_file(slot, there, first)
+                && self.number_table.is_of_file(slot, there, first)
             {
                 self.tell(Instant::now(), Input::Stopped(*id, there));
             }
         }
     }
 
-    fn bring_in(&mut self, incarnations: Vec<(WorkerId, Incarnation)>, answer: oneshot::Sender<Answer>) {
+    fn bring_in(
+        &mut self,
+        incarnations: Vec<(WorkerId, Incarnation)>,
+        answer: oneshot::Sender<DeciderAnswer>,
+    ) {
         self.tell(Instant::now(), Input::Join(incarnations.clone()));
         self.wait(incarnations, Some(Standing::Joining), answer);
     }
 
     /// A runtime is to be removed: nothing of this incarnation of it is heard from now on.
-    fn on_recover(&mut self, id: WorkerId, answer: oneshot::Sender<Answer>) {
+    fn on_recover(&mut self, id: WorkerId, answer: oneshot::Sender<DeciderAnswer>) {
         let Some(member) = self.machine.view().member(id).copied() else {
             let why = format!("no member in view has runtime {}", id.number);
-            let _ = answer.send(Answer::Refused(Refusal::NoMember, why));
+            let _ = answer.send(DeciderAnswer::Refused(Refusal::NoMember, why));
             return;
         };
         let incarnation = (id, member.incarnation);
@@ -744,7 +755,7 @@ impl Decider {
         &mut self,
         incarnations: Vec<(WorkerId, Incarnation)>,
         standing: Option<Standing>,
-        answer: oneshot::Sender<Answer>,
+        answer: oneshot::Sender<DeciderAnswer>,
     ) {
         for (id, incarnation) in &incarnations {
             self.tell(Instant::now(), Input::Stand(*id, *incarnation, standing));
@@ -756,7 +767,7 @@ impl Decider {
         &mut self,
         incarnations: Vec<(WorkerId, Incarnation)>,
         standing: Option<Standing>,
-        answer: oneshot::Sender<Answer>,
+        answer: oneshot::Sender<DeciderAnswer>,
     ) {
         self.waiting.push(Waiting {
             until: Instant::now() + PATIENCE,

@@ -8,7 +8,7 @@
 //!                                                       ▼
 //!   member process                              coordinator process
 //!   ┌───────────────────────────────┐           ┌──────────────────────────────────────────┐
-//!   │ worker    ┌ Seat ┐            │  mutual   │ service ──asks──► decider ──records──► log│
+//!   │ worker    ┌ MemberSlot ┐      │  mutual   │ service ──asks──► decider ──records──► log│
 //!   │ thread ───┤      ├── agent ───┼── TLS ────┤ thread  ◄answers─ thread  ◄─written── thread
 //!   │           └ rings┘   thread   │   gRPC    │    ▲                 │                    │
 //!   └───────────────────────────────┘           │    └── newest view ──┘                    │
@@ -22,10 +22,10 @@
 //! | log | the store | the disk |
 //! | agent (at a member) | the connection, heartbeats | the network |
 //! | answers (at a member) | a connection of its own, for operators' requests ([`relay`]) | the network |
-//! | worker (at a member) | a [`Seat`](agent::Seat) with its `Membership`: view, leases | nothing: rings and atomics only |
+//! | worker (at a member) | a [`MemberSlot`](agent::MemberSlot) with its `Membership`: view, leases | nothing: rings and atomics only |
 //!
-//! The data path meets the coordinator nowhere but at the seat. Workers of `flowkeep` have their
-//! membership themselves, and lend it to the seat for each turn (`flowkeep::run`,
+//! The data path meets the coordinator nowhere but at the member slot. Workers of `flowkeep` have
+//! their membership themselves, and lend it to the member slot for each turn (`flowkeep::run`,
 //! `runtime::members`).
 //!
 //! # Messages

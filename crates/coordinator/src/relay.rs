@@ -69,7 +69,7 @@ pub fn none(_: &[u8]) -> Result<Right, Unfit> {
 
 /// An order of the coordinator itself to a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order<'a> {
+pub enum MemberOrder<'a> {
     /// Flows of one runtime go to another.
     Migrate {
         /// The runtime that gives.
@@ -96,10 +96,10 @@ pub enum Order<'a> {
 }
 
 /// Says an order as a request of a member. An error says what is wrong with the order.
-pub type Scribe = fn(Order<'_>) -> Result<Vec<u8>, String>;
+pub type Scribe = fn(MemberOrder<'_>) -> Result<Vec<u8>, String>;
 
 /// The scribe of a coordinator that orders nothing.
-pub fn no_orders(_: Order<'_>) -> Result<Vec<u8>, String> {
+pub fn no_orders(_: MemberOrder<'_>) -> Result<Vec<u8>, String> {
     Err("this coordinator gives no orders to members".to_owned())
 }
 
@@ -116,13 +116,13 @@ struct Server {
 }
 
 #[derive(Default)]
-struct Book {
+struct RequestTable {
     servers: BTreeMap<String, Server>,
     /// Of streams and requests.
     numbers: u64,
 }
 
-impl Book {
+impl RequestTable {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
@@ -131,14 +131,14 @@ impl Book {
 
 /// Members that serve, and requests that are under way.
 pub struct Relay {
-    book: Mutex<Book>,
+    request_table: Mutex<RequestTable>,
     room: Semaphore,
 }
 
 impl Default for Relay {
     fn default() -> Self {
         Relay {
-            book: Mutex::default(),
+            request_table: Mutex::default(),
             room: Semaphore::new(RELAYS_MAX),
         }
     }
@@ -153,20 +153,20 @@ struct UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        if let Some(server) = self.relay.book().servers.get_mut(self.member) {
+        if let Some(server) = self.relay.request_table().servers.get_mut(self.member) {
             server.waiting.remove(&self.number);
         }
     }
 }
 
 impl Relay {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn request_table(&self) -> MutexGuard<'_, RequestTable> {
+        self.request_table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Members that have a stream.
     pub fn serving(&self) -> Vec<String> {
-        self.book().servers.keys().cloned().collect()
+        self.request_table().servers.keys().cloned().collect()
     }
 
     /// A member's answers come by a stream; its requests come out of the queue. Its earlier stream
@@ -179,15 +179,15 @@ impl Relay {
         let (requests, asked) = mpsc::channel(MEMBER_MAX);
         let (end, ended) = oneshot::channel();
         let stream = {
-            let mut book = self.book();
-            let stream = book.number();
+            let mut request_table = self.request_table();
+            let stream = request_table.number();
             let server = Server {
                 stream,
                 requests,
                 waiting: BTreeMap::new(),
                 _end: end,
             };
-            book.servers.insert(member.to_owned(), server);
+            request_table.servers.insert(member.to_owned(), server);
             stream
         };
         let (relay, member) = (self.clone(), member.to_owned());
@@ -196,13 +196,13 @@ impl Relay {
                 () = relay.hear(&member, stream, answers) => {}
                 _ = ended => {}
             }
-            let mut book = relay.book();
-            if book
+            let mut request_table = relay.request_table();
+            if request_table
                 .servers
                 .get(&member)
                 .is_some_and(|server| server.stream == stream)
             {
-                book.servers.remove(&member);
+                request_table.servers.remove(&member);
             }
         });
         asked
@@ -216,8 +216,8 @@ impl Relay {
         mut answers: impl Stream<Item = Result<Served, Status>> + Unpin,
     ) {
         while let Some(Ok(served)) = answers.next().await {
-            let mut book = self.book();
-            let server = book.servers.get_mut(member);
+            let mut request_table = self.request_table();
+            let server = request_table.servers.get_mut(member);
             let Some(server) = server.filter(|server| server.stream == stream) else {
                 return;
             };
@@ -253,9 +253,12 @@ impl Relay {
         member: &'a str,
         request: Vec<u8>,
     ) -> Result<(UnderWay<'a>, oneshot::Receiver<Served>), Refused> {
-        let mut book = self.book();
-        let number = book.number();
-        let server = book.servers.get_mut(member).ok_or_else(|| away(member))?;
+        let mut request_table = self.request_table();
+        let number = request_table.number();
+        let server = request_table
+            .servers
+            .get_mut(member)
+            .ok_or_else(|| away(member))?;
         let (answer, answered) = oneshot::channel();
         let is_full = server.waiting.len() >= MEMBER_MAX;
         if is_full || server.requests.try_send(Asked { number, request }).is_err() {

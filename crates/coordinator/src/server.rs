@@ -89,7 +89,7 @@ impl std::fmt::Display for Event {
 pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// The settings that a coordinator begins with.
-pub struct Settings {
+pub struct CoordinatorSettings {
     /// Where it listens.
     pub listen: SocketAddr,
     /// Its certificate, with the cluster's authority.
@@ -112,12 +112,12 @@ pub struct Settings {
     pub keeper: Option<Keeper>,
 }
 
-impl Settings {
+impl CoordinatorSettings {
     /// The settings of a directory that `cluster init` has made, with the usual times: leases of 40
     /// ms, suspicion after 50 ms, a settling time of 1 s, and 2 s until one of two workers goes
     /// that do not hear each other. No request is relayed unless a judge is set.
     pub fn read(directory: &Path, listen: SocketAddr, events: Events) -> Result<Self, AuthorityError> {
-        Ok(Settings {
+        Ok(CoordinatorSettings {
             listen,
             identity: Identity::read(directory, "coordinator")?,
             authority: Authority::read(directory)?,
@@ -239,7 +239,7 @@ fn service_pause(suspicion: u64) -> Duration {
 
 impl Server {
     /// Starts one with this log.
-    pub fn start(settings: Settings, mut log: Box<dyn Log>) -> Result<Self, StartError> {
+    pub fn start(settings: CoordinatorSettings, mut log: Box<dyn Log>) -> Result<Self, StartError> {
         let system = |what: &str| {
             let what = what.to_owned();
             move |source| StartError::System { what, source }

@@ -98,7 +98,7 @@ fn papers_job(job: &cli::jobs::BenchJob) -> ExitCode {
 }
 
 fn live_job(job: &cli::jobs::BenchJob) -> ExitCode {
-    let settings = live::Settings {
+    let settings = live::LiveSettings {
         runs: usize::from(job.runs),
         flows: job.flows.clone(),
         port: job.port,

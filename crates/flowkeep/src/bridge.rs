@@ -112,7 +112,7 @@ fn pass(ports: &mut [BoxPort; 2], pool: &mut Pool, stop: &StopSignal) {
                 ports[to].transmit(monotonic_ns(), pool, &mut burst);
             }
             debug_assert!(burst.is_empty() && burst.capacity() == BURST);
-            ports[to].settle(pool);
+            ports[to].reap_transmitted(pool);
         }
         idle = if passed > 0 { 0 } else { idle.saturating_add(1) };
         match idle {
@@ -128,7 +128,7 @@ fn pass(ports: &mut [BoxPort; 2], pool: &mut Pool, stop: &StopSignal) {
 fn drain(ports: &mut [BoxPort; 2], pool: &mut Pool) {
     let began = Instant::now();
     while began.elapsed() < DRAIN {
-        ports.iter_mut().for_each(|port| port.settle(pool));
+        ports.iter_mut().for_each(|port| port.reap_transmitted(pool));
         let reserved: usize = ports.iter().map(Port::reserved).sum();
         if pool.free() + reserved == pool.total() {
             return;

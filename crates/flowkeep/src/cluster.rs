@@ -23,9 +23,9 @@ use crate::config::layout::WorkerId;
 use crate::control::counted::Counts;
 use crate::explain::{Explain, Explanation};
 use crate::following::{self, FlowLine};
-use crate::health::figures::BackendStatus;
-use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal, UnderWay};
-use crate::store::figures::{StoreStatus, VariablesStatus};
+use crate::health::stats::BackendStatus;
+use crate::moving::{Deletion, Killed, Leaving, Order, OrderPart, Receipt, Removal, UnderWay};
+use crate::store::stats::{StoreStatus, VariablesStatus};
 use crate::tables::Told;
 use crate::trace::Step;
 use protocols::channel::{AGREED, DropReason};
@@ -73,7 +73,7 @@ pub trait Cluster: Send + Sync {
 
     /// This member's half of a change over all members ([`crate::apply::joined`]): its effects,
     /// held until it is decided.
-    fn prepare_part(&self, part: &apply::Part) -> Result<apply::Prepared, String> {
+    fn prepare_part(&self, part: &apply::PartRequest) -> Result<apply::Prepared, String> {
         let _ = part;
         Err("this process is no member with a coordinator".into())
     }
@@ -101,7 +101,7 @@ pub trait Cluster: Send + Sync {
 
     /// Begins to move flows: the parts of the order, by which [`Cluster::receipt`] tells how it
     /// goes.
-    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+    fn order(&self, order: &Order) -> Result<Vec<OrderPart>, String> {
         let _ = order;
         Err("flows do not move here".into())
     }
@@ -113,7 +113,7 @@ pub trait Cluster: Send + Sync {
     }
 
     /// The state of an order so far.
-    fn receipt(&self, parts: &[Part]) -> Result<Receipt, String> {
+    fn receipt(&self, parts: &[OrderPart]) -> Result<Receipt, String> {
         let _ = parts;
         Ok(Receipt::empty())
     }
@@ -125,13 +125,13 @@ pub trait Cluster: Send + Sync {
 
     /// Takes an order back: moves on their way end, other moves do not begin. Its parts, by which
     /// [`Cluster::receipt`] tells when that is so.
-    fn cancel(&self, number: u32) -> Result<Vec<Part>, String> {
+    fn cancel(&self, number: u32) -> Result<Vec<OrderPart>, String> {
         Err(format!("there is no order {number}"))
     }
 
     /// Has a runtime take no new flows, or take them again; parts of orders that are taken back
     /// with that.
-    fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<Part>, String> {
+    fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<OrderPart>, String> {
         let _ = (runtime, leaving);
         Err("no runtime leaves here".into())
     }

@@ -116,7 +116,8 @@ pub struct Explanation {
     pub runtime: Option<u16>,
     /// How that is known.
     pub by: Route,
-    /// The last change of hands of its group; none if it has not moved, as far as that switch knows.
+    /// The last change of hands of its group; none if it has not moved, as far as that switch
+    /// knows.
     #[serde(default)]
     pub moved: Option<Moved>,
     /// Whether it is known if its flow is there: the process that was asked has that runtime.

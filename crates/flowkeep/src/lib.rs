@@ -86,8 +86,8 @@ pub fn main(registry: registry::Registry) -> std::process::ExitCode {
     main_with(registry, std::env::args_os())
 }
 
-/// The same with other words than those of the command line; the first is the program's name. All of
-/// it runs in this process, drivers of stores too.
+/// The same with other words than those of the command line; the first is the program's name. All
+/// of it runs in this process, drivers of stores too.
 pub fn main_with(
     registry: registry::Registry,
     words: impl IntoIterator<Item = std::ffi::OsString>,

@@ -147,8 +147,8 @@ pub fn text(snapshot: &Snapshot) -> String {
     tables::all(&mut text, snapshot);
     ports(&mut text, snapshot);
     links(&mut text, snapshot);
-    crate::health::figures::metrics(&mut text, &snapshot.backends);
-    crate::store::figures::metrics(&mut text, &snapshot.stores, &snapshot.variables);
+    crate::health::stats::metrics(&mut text, &snapshot.backends);
+    crate::store::stats::metrics(&mut text, &snapshot.stores, &snapshot.variables);
     crate::report::objects::metrics(&mut text, snapshot);
     text.0.push_str("# EOF\n");
     text.0

@@ -94,7 +94,7 @@ impl fmt::Display for Deletion {
 
 /// The state of a runtime, for choosing it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct CandidateRuntime {
     /// Flows now.
     pub flows: u64,
     /// The most flows.
@@ -114,27 +114,27 @@ pub struct Place {
     pub is_drained_now: bool,
 }
 
-impl Place {
+impl CandidateRuntime {
     /// Of another process.
     pub fn elsewhere() -> Self {
-        Place {
+        CandidateRuntime {
             elsewhere: true,
-            ..Place::default()
+            ..CandidateRuntime::default()
         }
     }
 
     /// Why it takes no flows, if it does not.
     fn closed(&self) -> Option<&'static str> {
         match self {
-            Place { absent: true, .. } => Some("not there"),
-            Place {
+            CandidateRuntime { absent: true, .. } => Some("not there"),
+            CandidateRuntime {
                 elsewhere: true,
                 leaving: true,
                 ..
             } => Some("drained, or just beginning"),
-            Place { elsewhere: true, .. } => None,
-            Place { leaving: true, .. } => Some("drained"),
-            Place {
+            CandidateRuntime { elsewhere: true, .. } => None,
+            CandidateRuntime { leaving: true, .. } => Some("drained"),
+            CandidateRuntime {
                 is_drained_now: true, ..
             } => Some("just being drained"),
             _ if self.flows >= self.flows_max => Some("full"),
@@ -143,13 +143,13 @@ impl Place {
     }
 }
 
-impl From<&RuntimeStats> for Place {
+impl From<&RuntimeStats> for CandidateRuntime {
     fn from(stats: &RuntimeStats) -> Self {
-        Place {
+        CandidateRuntime {
             flows: stats.flows,
             flows_max: stats.flows_max,
             leaving: stats.leaving,
-            ..Place::default()
+            ..CandidateRuntime::default()
         }
     }
 }
@@ -157,7 +157,7 @@ impl From<&RuntimeStats> for Place {
 impl Order {
     /// Which runtimes give flows away, and to which others. An error says why nothing can move; no
     /// move has begun then.
-    pub fn parts(&self, places: &[Place]) -> Result<Vec<(u16, Vec<u16>)>, String> {
+    pub fn parts(&self, places: &[CandidateRuntime]) -> Result<Vec<(u16, Vec<u16>)>, String> {
         let all = 0..places.len() as u16;
         let named = self.to.iter().chain(&self.from);
         if let Some(none) = named.clone().find(|number| !all.contains(number)) {
@@ -227,7 +227,7 @@ impl Order {
 }
 
 /// Whether a runtime may be drained: another must take new flows.
-pub fn may_leave(runtime: u16, places: &[Place]) -> Result<(), String> {
+pub fn may_leave(runtime: u16, places: &[CandidateRuntime]) -> Result<(), String> {
     if usize::from(runtime) >= places.len() {
         return Err(no_such_runtime(runtime));
     }
@@ -262,7 +262,7 @@ pub enum Leaving {
 }
 
 /// Whether there are others than one runtime, in this process or in another.
-fn among_others(places: &[Place]) -> Result<(), String> {
+fn among_others(places: &[CandidateRuntime]) -> Result<(), String> {
     let there = places.iter().filter(|place| place.elsewhere || !place.absent);
     match there.count() {
         0 | 1 => Err(alone(places.len())),
@@ -284,7 +284,7 @@ pub(crate) const NEW_FLOWS: &str = "new flows go to the runtimes that are not dr
                                     drained, they go to all of them";
 
 /// Why no runtime takes this one's flows.
-fn nowhere(from: u16, places: &[Place]) -> String {
+fn nowhere(from: u16, places: &[CandidateRuntime]) -> String {
     let others = places
         .iter()
         .enumerate()
@@ -300,7 +300,7 @@ fn nowhere(from: u16, places: &[Place]) -> String {
 }
 
 /// The remedy then.
-fn remedy(places: &[Place]) -> String {
+fn remedy(places: &[CandidateRuntime]) -> String {
     let start = match places.iter().any(|place| place.absent) {
         true => "Start one that is not there, or say",
         false => "Say",
@@ -325,7 +325,7 @@ pub fn no_such_runtime(number: u16) -> String {
 }
 
 /// A part of an order: the runtime that gives flows away, and the order's number there.
-pub type Part = (u16, u32);
+pub type OrderPart = (u16, u32);
 
 /// An order that is under way.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
@@ -532,12 +532,12 @@ impl fmt::Display for Receipt {
 mod tests {
     use super::*;
 
-    fn place(flows: u64, leaving: bool) -> Place {
-        Place {
+    fn place(flows: u64, leaving: bool) -> CandidateRuntime {
+        CandidateRuntime {
             flows,
             flows_max: 10,
             leaving,
-            ..Place::default()
+            ..CandidateRuntime::default()
         }
     }
 
@@ -582,7 +582,7 @@ mod tests {
 
     #[test]
     fn who_is_in_another_process_takes_and_is_not_told_to_give() {
-        let places = [place(5, false), Place::elsewhere()];
+        let places = [place(5, false), CandidateRuntime::elsewhere()];
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![1])]));
         // The process has refused that before: it knows other members' runtimes (`run::part`).
         assert_eq!(order(None, &[0]).parts(&places), Ok(vec![]));
@@ -599,11 +599,11 @@ mod tests {
 
     #[test]
     fn of_another_process_it_counts_what_it_has_said() {
-        let drained = Place {
+        let drained = CandidateRuntime {
             leaving: true,
-            ..Place::elsewhere()
+            ..CandidateRuntime::elsewhere()
         };
-        let places = [place(5, false), drained, Place::elsewhere()];
+        let places = [place(5, false), drained, CandidateRuntime::elsewhere()];
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![2])]));
         assert_eq!(may_leave(0, &places), Ok(()));
         let said = may_leave(0, &places[..2]).unwrap_err();
@@ -637,9 +637,9 @@ mod tests {
 
     #[test]
     fn who_is_not_there_is_to_be_started() {
-        let absent = Place {
+        let absent = CandidateRuntime {
             absent: true,
-            ..Place::elsewhere()
+            ..CandidateRuntime::elsewhere()
         };
         let said = may_leave(0, &[place(5, false), absent]).unwrap_err();
         assert!(
@@ -647,7 +647,7 @@ mod tests {
             "{said}"
         );
         // Numbers that no member has are not listed.
-        let spare = Place {
+        let spare = CandidateRuntime {
             spare: true,
             ..absent
         };

@@ -631,8 +631,8 @@ fn most_memory(child: &mut Child, until: impl Fn(&mut Child) -> bool) -> u64 {
     most
 }
 
-/// A firewall and NAT that idle, and a short capture, take little more than their goals of a release (150 and 50 MB) in a build of
-/// the tests.
+/// A firewall and NAT that idle, and a short capture, take little more than their goals of a
+/// release (150 and 50 MB) in a build of the tests.
 #[test]
 fn little_work_takes_little_memory() {
     let directory = Directory::new("memory");

@@ -324,8 +324,8 @@ fn run_cargo(target: &Path, folder: &Path, words: &[&str], set: fn(&mut Command)
     let file = File::create(&log).unwrap();
     let mut command = Command::new(env!("CARGO"));
     set(&mut command);
-    // Set by the cargo that runs this test, and not the new crate's: a build script that asks for them
-    // would run again, and all that depends on its crate be built again.
+    // Set by the cargo that runs this test, and not the new crate's: a build script that asks for
+    // them would run again, and all that depends on its crate be built again.
     let is_of_a_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars().filter(|(name, _)| is_of_a_package(name)) {
         command.env_remove(name);

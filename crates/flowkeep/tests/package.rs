@@ -1,8 +1,8 @@
 //! The packages that `tools/package/build.sh` and `static.sh` make of this program. (`./x package
 //! --try` installs them in bare chroots.)
 //!
-//! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has, and `umoci` and `systemd-analyze`; says so
-//! where they are missing.
+//! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has, and `umoci` and `systemd-analyze`;
+//! says so where they are missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -7,7 +7,7 @@
 
 use flowkeep::cluster::{LinkStats, PortStats, Snapshot};
 use flowkeep::config::layout::WorkerId;
-use flowkeep::health::figures::BackendStatus;
+use flowkeep::health::stats::BackendStatus;
 use functions::firewall::Firewall;
 use functions::load_balancer::LoadBalancer;
 use nf::{Adds, Event, NetworkFunction, Table};

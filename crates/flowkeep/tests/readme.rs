@@ -350,7 +350,8 @@ fn the_demonstration_moves_flows_and_loses_none_that_had_a_copy() {
     for none in ["flows that stayed behind", "packets lost by moving"] {
         assert_eq!(row(none), 0, "{none}");
     }
-    // Its own traffic has no invalid packet: where none is dropped for want of room, none is at all.
+    // Its own traffic has no invalid packet: where none is dropped for want of room, none is at
+    // all.
     let is_slow = ["runtime_busy", "replica_full"]
         .iter()
         .any(|why| said.contains(why));

@@ -603,8 +603,8 @@ fn a_flowkeep_that_is_killed_goes_on_from_what_was_flushed() {
         let counted = wait("traffic", || folder.counted().filter(|count| *count > 10_000));
         running.kill();
         let has = sum_at(&server.uri(), "packets_by_protocol") - before;
-        // All that was counted when it was asked, but for the last fifth of a second: the interval of
-        // 10 ms, and the delays of a busy machine.
+        // All that was counted when it was asked, but for the last fifth of a second: the interval
+        // of 10 ms, and the delays of a busy machine.
         println!("round {round}: {counted} packets were counted when it was asked, the store has {has}");
         assert!(has + 20_000 / 5 >= counted, "{has} of {counted}");
         before += has;

@@ -1,5 +1,5 @@
-//! Bytes of named bits in states: written as words, so that `flow show` has `["replied", "assured"]`
-//! and no number that only this source explains.
+//! Bytes of named bits in states: written as words, so that `flow show` has
+//! `["replied", "assured"]` and no number that only this source explains.
 //!
 //! Theory of operation. [`marks!`](marks) makes a type of one byte. It is used like the byte: bits
 //! are constants of a module (`mark::REPLIED`), which `&`, `|`, `|=` and `&=` take. Its `Debug` is

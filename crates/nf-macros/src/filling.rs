@@ -10,8 +10,8 @@
 //!   const EVENTS           the names in `event("…", …)` of the block, of which nothing else is declared
 //! ```
 //!
-//! The comments in the lists of counters and reasons say what each counts, and of which packet; they
-//! are taken out, into the lists `COUNTERS_HELP` and `REASONS_HELP`:
+//! The comments in the lists of counters and reasons say what each counts, and of which packet;
+//! they are taken out, into the lists `COUNTERS_HELP` and `REASONS_HELP`:
 //!
 //! ```text
 //!   const COUNTERS = &[            const COUNTERS = &["packets"];

@@ -274,7 +274,8 @@ pub struct Loan {
     pub leaves: bool,
 }
 
-/// How a block of ports stood at an instance, when that hears that a group at another runtime has it.
+/// How a block of ports stood at an instance, when that hears that a group at another runtime has
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum BlockWas {
     /// It is of another's part, or none of this function's.
@@ -544,7 +545,7 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     }
 
     /// A group at another runtime has this block: an instance that has just begun must know, since
-    /// its forerunner may have handed it out. Every function hears of all such blocks. A block of
+    /// its predecessor may have handed it out. Every function hears of all such blocks. A block of
     /// this instance's part is not handed out from now on, until it has come back
     /// ([`NetworkFunction::block_returned`]). Answers how it stood here until now.
     #[inline]

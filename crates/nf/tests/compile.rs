@@ -1,8 +1,9 @@
 //! Code that the macros refuse, and the errors that the author then reads: each file in
 //! `compile_fail` beside the compiler's words.
 //!
-//! The words are those of the toolchain in `rust-toolchain.toml`. After a change that means to alter them, run
-//! `TRYBUILD=overwrite cargo test -p flowkeep-nf --test compile` and read the difference.
+//! The words are those of the toolchain in `rust-toolchain.toml`. After a change that means to
+//! alter them, run `TRYBUILD=overwrite cargo test -p flowkeep-nf --test compile` and read the
+//! difference.
 #![cfg(not(miri))]
 
 #[test]

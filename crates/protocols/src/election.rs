@@ -88,7 +88,7 @@ pub struct Found<V> {
 
 /// The answer to a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer<V> {
+pub struct TransactionAnswer<V> {
     /// Whether all was as compared.
     pub succeeded: bool,
     /// The store's revision behind it.
@@ -97,7 +97,7 @@ pub struct Answer<V> {
     pub found: Vec<Option<Found<V>>>,
 }
 
-impl<V> Answer<V> {
+impl<V> TransactionAnswer<V> {
     fn at(&self, place: usize) -> Option<&Found<V>> {
         self.found.get(place)?.as_ref()
     }
@@ -113,7 +113,7 @@ pub fn look<V>() -> Transaction<V> {
 }
 
 /// Whether none is elected, by the answer to [`look`].
-pub fn is_vacant<V>(answer: &Answer<V>) -> bool {
+pub fn is_vacant<V>(answer: &TransactionAnswer<V>) -> bool {
     answer.at(0).is_none()
 }
 
@@ -149,7 +149,7 @@ pub struct Elected {
 
 impl Elected {
     /// Reads the answer to [`stand`].
-    pub fn by<V>(lease: i64, answer: &Answer<V>) -> Option<Self> {
+    pub fn by<V>(lease: i64, answer: &TransactionAnswer<V>) -> Option<Self> {
         answer.succeeded.then_some(Elected {
             created: answer.revision,
             lease,
@@ -190,7 +190,11 @@ impl Elected {
 
     /// Reads the answer to [`Elected::append`]. The same record may have been written by a request
     /// whose answer was lost.
-    pub fn appended<V: PartialEq>(&mut self, record: &V, answer: &Answer<V>) -> Result<(), NotTaken> {
+    pub fn appended<V: PartialEq>(
+        &mut self,
+        record: &V,
+        answer: &TransactionAnswer<V>,
+    ) -> Result<(), NotTaken> {
         let is_there = |place| answer.at(place).is_some_and(|there| there.value == *record);
         if answer.succeeded {
             self.puts = self.puts.saturating_add(1);

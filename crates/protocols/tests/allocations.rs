@@ -1,6 +1,8 @@
 //! Once a channel is made, messages allocate nothing: sent, lost, sent again, delivered.
 
-use flowkeep_protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, SALT, Settings};
+use flowkeep_protocols::channel::{
+    Channel, ChannelSettings, Handled, Input, Key, Keys, Output, Protection, SALT,
+};
 
 #[global_allocator]
 static ALLOCATOR: testkit::CountingAllocator = testkit::CountingAllocator;
@@ -29,7 +31,7 @@ impl Wire {
     }
 }
 
-fn settle(channel: &mut Channel, wire: &mut Wire, heard: &mut u64) {
+fn carry_out(channel: &mut Channel, wire: &mut Wire, heard: &mut u64) {
     while let Some(output) = channel.poll() {
         match output {
             Output::Frame(frame) => wire.push(frame),
@@ -45,7 +47,7 @@ fn carry(from: &mut Wire, end: &mut Channel, back: &mut Wire, now: u64, carried:
         *carried += 1;
         if !carried.is_multiple_of(50) {
             let _ = end.handle(now, Input::Frame(&mut frame[..*length], 0));
-            settle(end, back, heard);
+            carry_out(end, back, heard);
         }
     }
     from.count = 0;
@@ -60,11 +62,11 @@ fn nothing_is_allocated_after_the_start() {
 
 fn run(protection: &Protection) {
     let end = |worker: u16| {
-        let settings = Settings {
+        let settings = ChannelSettings {
             salt: [1 + worker as u8; SALT],
             // Two spans of keys.
             first_number: (1 << 24) - 1000,
-            ..Settings::new(worker, 1 - worker, 1 + u64::from(worker), protection.clone())
+            ..ChannelSettings::new(worker, 1 - worker, 1 + u64::from(worker), protection.clone())
         };
         Channel::new(settings, 0).unwrap()
     };
@@ -83,7 +85,7 @@ fn run(protection: &Protection) {
             for (end, wire) in [(&mut a, &mut to_b), (&mut b, &mut to_a)] {
                 let _ = end.handle(now, Input::Flush);
                 let _ = end.handle(now, Input::Timeout);
-                settle(end, wire, &mut heard);
+                carry_out(end, wire, &mut heard);
             }
             carry(&mut to_b, &mut b, &mut to_a, now, &mut carried, &mut heard);
             carry(&mut to_a, &mut a, &mut to_b, now, &mut carried, &mut heard);

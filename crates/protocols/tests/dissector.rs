@@ -2,7 +2,9 @@
 //! field, on both links.
 
 use flowkeep_protocols::channel::wire::{self, Head, Kind, flag};
-use flowkeep_protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, SALT, Settings};
+use flowkeep_protocols::channel::{
+    Channel, ChannelSettings, Handled, Input, Key, Keys, Output, Protection, SALT,
+};
 use flowkeep_protocols::link::{ether, geneve};
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,14 +12,14 @@ use std::process::Command;
 /// Frames of all kinds, as two ends make them over a network that loses some.
 fn frames(protection: &Protection) -> Vec<Vec<u8>> {
     let end = |worker: u16| {
-        let settings = Settings {
+        let settings = ChannelSettings {
             send_frames: 128,
             receive_frames: 64,
             first_sequence: u64::from(u32::MAX) - 1,
             first_number: u64::MAX - 4,
             salt: [0xa0 + worker as u8; SALT],
             agreed: std::array::from_fn(|word| (word as u64) << 58),
-            ..Settings::new(
+            ..ChannelSettings::new(
                 worker,
                 3 - worker,
                 1_700_000_000 + u64::from(worker),

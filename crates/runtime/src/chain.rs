@@ -441,7 +441,7 @@ pub struct Stages {
     pub future_size: usize,
     /// Variables that the functions have opened.
     pub variables: WorkerVariables,
-    /// The kinds of shared objects that they have opened, and the desk of their calls.
+    /// The kinds of shared objects that they have opened, and the table of their pending calls.
     pub objects: WorkerObjects,
     /// The runtime's own variable: its flows in a store (`replica::ledger`). Its partition is with
     /// the functions'.
@@ -450,7 +450,7 @@ pub struct Stages {
 
 // SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the
 // whole, as do `variables` and the functions' handles of them. Handles of `objects` count their
-// references atomically, and use the desk at the worker only.
+// references atomically, and use the table of pending calls at the worker only.
 unsafe impl Send for Stages {}
 
 impl Stages {

@@ -89,7 +89,7 @@ pub trait Port {
 
     /// Goes on with queued buffers, and gives buffers that the device is done with back to `pool`.
     /// Its caller calls it again and again, also when the port is not read any more. Never blocks.
-    fn settle(&mut self, pool: &mut Pool) {
+    fn reap_transmitted(&mut self, pool: &mut Pool) {
         let _ = pool;
     }
 
@@ -191,8 +191,8 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
         (**self).claim(addresses)
     }
-    fn settle(&mut self, pool: &mut Pool) {
-        (**self).settle(pool);
+    fn reap_transmitted(&mut self, pool: &mut Pool) {
+        (**self).reap_transmitted(pool);
     }
     fn reserved(&self) -> usize {
         (**self).reserved()

@@ -23,7 +23,7 @@
 
 use crate::chain::Step;
 use crate::microthread::Frame;
-use crate::stage::{Answer, Code, Configured, Factory, run, run_watched};
+use crate::stage::{CallAnswer, Code, Configured, Factory, run, run_watched};
 use core::any::TypeId;
 use core::fmt;
 use core::ptr::NonNull;
@@ -32,7 +32,7 @@ use nf::{NetworkFunction, Packet};
 /// Where a fused chain has stopped, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop {
-    /// The timeout that the functions that have run ask for ([`Answer::timeout`]).
+    /// The timeout that the functions that have run ask for ([`CallAnswer::timeout`]).
     pub timeout: u64,
     /// The last of their answers; of watched calls with the changes by any of them.
     pub code: Code,
@@ -124,7 +124,7 @@ unsafe fn pass<const WATCHED: bool, F: NetworkFunction>(
 ) -> bool {
     // SAFETY: the caller's promise: nothing else uses the frame's cx, and the states are as long as
     // all of their functions' parts.
-    let Answer { timeout, code } = unsafe {
+    let CallAnswer { timeout, code } = unsafe {
         let cx = core::ptr::addr_of_mut!((*frame.as_ptr()).cx);
         (*cx).group = group.add(step.group as usize);
         (*cx).counters = step.counters;

@@ -9,12 +9,12 @@
 //! | 1 | block claimed: address 16, first port 2, ports 2, group 40 | 61 |
 //! | 2 | block released: address 16, first port 2, ports 2 | 21 |
 //! | 3 | routed here: group 40 | 41 |
-//! | 4 | idle: group 40, packets consumed from this link 8 | 49 |
-//! | 14 | block told: address 16, first port 2, ports 2, group 40 | 61 |
-//! | 15 | block doubted, and by a switch, too: address 16, first port 2, ports 2, group 40 | 61 |
+//! | 4 | group empty: group 40, packets consumed from this link 8 | 49 |
+//! | 14 | block tentative: address 16, first port 2, ports 2, group 40 | 61 |
+//! | 15 | block suspect, and by a switch, too: address 16, first port 2, ports 2, group 40 | 61 |
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
-//! | 13 | all told | 1 |
-//! | 16 | hear: round 8 | 9 |
+//! | 13 | resynced | 1 |
+//! | 16 | barrier asked: round 8 | 9 |
 //! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none, all ones while it is there, its incarnation 8 | 15 |
 //! | 22 | recovered: runtime 2 | 3 |
 //! | 18 | lease asked for: incarnation 8, the asker's clock 8 | 17 |
@@ -24,11 +24,11 @@
 //!
 //! | type | record | length |
 //! |---|---|---|
-//! | 5 | doubted: group 40 | 41 |
-//! | 6 | taken: reply key 40 | 41 |
+//! | 5 | route suspect: group 40 | 41 |
+//! | 6 | route conflict: reply key 40 | 41 |
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
-//! | 13 | all told | 1 |
-//! | 17 | heard: round 8 | 9 |
+//! | 13 | resynced | 1 |
+//! | 17 | barrier acknowledged: round 8 | 9 |
 //! | 21 | heir: runtime 2, its incarnation 8 | 11 |
 //! | 20 | keeps, to an heir that is late: runtime 2, 0 4, its incarnation 8 | 15 |
 //! | 18 | lease asked for: as above; between switches, too | 17 |
@@ -44,44 +44,45 @@
 //! | 11 | installed: key 40, epoch 8 | 49 |
 //! | 10 | block returned: address 16, first port 2, ports 2, runtime 2; by a runtime, and on to that one | 23 |
 //!
-//! *Installed*: an *idle* that a target has said before, when it had nothing to do with the group
-//! yet, must not end the route that has come to lead there.
+//! *Installed*: a *GroupEmpty* that a target has said before, when it had nothing to do with the
+//! group yet, must not end the route that has come to lead there.
 //!
 //! *Told before the first packet leaves*: a runtime passes the frame on before the packet whose
 //! replies it is about, so a switch that reads its links before its ports knows the route before a
 //! reply can come. A switch of another process may hear it later than the packet leaves by another
-//! one: it is asked to say when it has (*hear*, *heard*), and the packet waits for that
-//! (`worker::unheard`). Rounds grow from 1 while a runtime lives; *heard* says it of all rounds up
-//! to this one, in the link's session.
+//! one: it is asked to say when it has (*BarrierAsked*, *BarrierAcknowledged*), and the packet
+//! waits for that (`outbox::barrier`). Rounds grow from 1 while a runtime lives;
+//! *BarrierAcknowledged* says it of all rounds up to this one, in the link's session.
 //!
 //! A *reply key* of a translated flow, where the switch could not route it otherwise, is announced
 //! as a group of its own (type 3) and ends as one (type 4).
 //!
-//! *Idle*: the count says how much of what the switch sent had been seen when the group was found
-//! idle. The switch forgets the route only if it has sent nothing for the group since; otherwise
-//! its packets have begun the group again, and the runtime will say so again. So no flow can be at
-//! two runtimes.
+//! *GroupEmpty*: the count says how much of what the switch sent had been seen when the group was
+//! found idle. The switch forgets the route only if it has sent nothing for the group since;
+//! otherwise its packets have begun the group again, and the runtime will say so again. So no flow
+//! can be at two runtimes.
 //!
-//! *Doubted*: the switch does not know whether its packets by a route began, or begin, the group
-//! there (`switch::directory`). A runtime without it answers *idle*. By a runtime: it has moved the
-//! group, and the switch began again meanwhile: the switch shall ask the group's runtime.
+//! *RouteSuspect*: the switch does not know whether its packets by a route began, or begin, the
+//! group there (`switch::directory`). A runtime without it answers *GroupEmpty*. By a runtime: it
+//! has moved the group, and the switch began again meanwhile: the switch shall ask the group's
+//! runtime.
 //!
-//! *Taken*: a reply key that the runtime announced is another runtime's, or there is no room for a
-//! route. The switch drops what the flow sends until it hears that the key is idle there. A group
-//! can be another runtime's, too, where the switch had begun again and did not know: then all its
-//! flows end.
+//! *RouteConflict*: a reply key that the runtime announced is another runtime's, or there is no
+//! room for a route. The switch drops what the flow sends until it hears that the key is idle
+//! there. A group can be another runtime's, too, where the switch had begun again and did not know:
+//! then all its flows end.
 //!
-//! *Block told*: of a group on its way, to a switch that begins again. An existing claim wins, and
-//! a later claim replaces this word. When the move is over, the source *doubts* it. The switch then
-//! asks the group's runtime in its turn, which says the same if it has not got the block.
+//! *BlockTentative*: of a group on its way, to a switch that begins again. An existing claim wins,
+//! and a later claim replaces this word. When the move is over, the source *doubts* it. The switch
+//! then asks the group's runtime in its turn, which says the same if it has not got the block.
 //!
-//! *All told*: the switch has begun again, and everything that the runtime has and the switch
+//! *Resynced*: the switch has begun again, and everything that the runtime has and the switch
 //! should know is said before this. By a switch: the runtime has begun again, and every block that
 //! is in use at another runtime is said before this.
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
-use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
+use protocols::ownership::{Epoch, RuntimeId, SwitchMessage};
 use wire::{LinkType, Packet, packet::Kind};
 
 /// Messages between workers.
@@ -91,20 +92,20 @@ pub enum Message {
     /// another runtime's group has it.
     BlockClaimed(Block, GroupKey),
     /// The same of a group on its way, if no group has the block.
-    BlockTold(Block, GroupKey),
+    BlockTentative(Block, GroupKey),
     /// The group's block is not here; by a switch: if it is not there, say so.
-    BlockDoubted(Block, GroupKey),
+    BlockSuspect(Block, GroupKey),
     /// No group has the block.
     BlockReleased(Block),
     /// Packets of this group, or with this reply key, come here.
     Routed(GroupKey),
     /// The group, or reply key, has no flow; so many packets had been consumed from this link.
-    Idle(GroupKey, u64),
+    GroupEmpty(GroupKey, u64),
     /// By a switch: if the group, or reply key, has no flow, say so. By the source of a move: it
     /// is over, ask the runtime that has the group.
-    Doubted(GroupKey),
+    RouteSuspect(GroupKey),
     /// By a switch: the reply key gets no route to there; end its flow.
-    Taken(GroupKey),
+    RouteConflict(GroupKey),
     /// Of a group that moves, the packets with this key go elsewhere.
     Reroute(Reroute),
     /// The group with this key, or reply key, is installed: messages about it from now on are about
@@ -113,15 +114,15 @@ pub enum Message {
     /// Tell that runtime that everything before this has been read.
     DrainMarker(GroupKey, RuntimeId, Epoch),
     /// By a switch: the state of a group that moves.
-    Switch(GroupKey, SwitchSays),
+    Switch(GroupKey, SwitchMessage),
     /// From now on no new groups, or new ones again.
     Leaving(bool),
     /// The switch has been told all; by a switch: which blocks are in use.
-    AllTold,
+    Resynced,
     /// Say when all before this has been heard, by this number.
-    Hear(u64),
-    /// By a switch: all before *hear* with this number is in its tables.
-    Heard(u64),
+    BarrierAsked(u64),
+    /// By a switch: all before *BarrierAsked* with this number is in its tables.
+    BarrierAcknowledged(u64),
     /// The sender's incarnation, which no other of this runtime had: first in a session, where
     /// copies are kept, or there are no views.
     Incarnation(u64),
@@ -222,9 +223,9 @@ impl Message {
                 writer.block(block);
                 writer.words(group.words());
             }
-            Message::BlockTold(block, group) | Message::BlockDoubted(block, group) => {
-                let is_told = matches!(self, Message::BlockTold(..));
-                writer.put(&[if is_told { 14 } else { 15 }]);
+            Message::BlockTentative(block, group) | Message::BlockSuspect(block, group) => {
+                let is_tentative = matches!(self, Message::BlockTentative(..));
+                writer.put(&[if is_tentative { 14 } else { 15 }]);
                 writer.block(block);
                 writer.words(group.words());
             }
@@ -236,16 +237,16 @@ impl Message {
                 writer.put(&[3]);
                 writer.words(group.words());
             }
-            Message::Idle(group, consumed) => {
+            Message::GroupEmpty(group, consumed) => {
                 writer.put(&[4]);
                 writer.words(group.words());
                 writer.put(&consumed.to_be_bytes());
             }
-            Message::Doubted(group) => {
+            Message::RouteSuspect(group) => {
                 writer.put(&[5]);
                 writer.words(group.words());
             }
-            Message::Taken(group) => {
+            Message::RouteConflict(group) => {
                 writer.put(&[6]);
                 writer.words(group.words());
             }
@@ -270,24 +271,24 @@ impl Message {
                 writer.put(&to.0.to_be_bytes());
                 writer.epoch(*epoch);
             }
-            Message::Switch(group, says) => {
+            Message::Switch(group, message) => {
                 writer.put(&[9]);
                 writer.words(group.words());
-                let (what, epoch, to) = match *says {
-                    SwitchSays::Rerouted(epoch) => (0, epoch, 0),
-                    SwitchSays::Refused(epoch) => (1, epoch, 0),
-                    SwitchSays::Moved(to, epoch) => (2, epoch, to.0),
-                    SwitchSays::Drained(epoch) => (3, epoch, 0),
-                    SwitchSays::Fenced(epoch) => (4, epoch, 0),
+                let (what, epoch, to) = match *message {
+                    SwitchMessage::Rerouted(epoch) => (0, epoch, 0),
+                    SwitchMessage::Refused(epoch) => (1, epoch, 0),
+                    SwitchMessage::Moved(to, epoch) => (2, epoch, to.0),
+                    SwitchMessage::Drained(epoch) => (3, epoch, 0),
+                    SwitchMessage::Fenced(epoch) => (4, epoch, 0),
                 };
                 writer.put(&[what]);
                 writer.epoch(epoch);
                 writer.put(&u16::to_be_bytes(to));
             }
             Message::Leaving(is_leaving) => writer.put(&[12, u8::from(*is_leaving)]),
-            Message::AllTold => writer.put(&[13]),
-            Message::Hear(round) | Message::Heard(round) => {
-                let is_asked = matches!(self, Message::Hear(_));
+            Message::Resynced => writer.put(&[13]),
+            Message::BarrierAsked(round) | Message::BarrierAcknowledged(round) => {
+                let is_asked = matches!(self, Message::BarrierAsked(_));
                 writer.put(&[if is_asked { 16 } else { 17 }]);
                 writer.put(&round.to_be_bytes());
             }
@@ -373,12 +374,12 @@ impl Message {
             1 => Message::BlockClaimed(reader.block()?, GroupKey::from_words(reader.words()?)),
             2 => Message::BlockReleased(reader.block()?),
             3 => Message::Routed(GroupKey::from_words(reader.words()?)),
-            4 => Message::Idle(
+            4 => Message::GroupEmpty(
                 GroupKey::from_words(reader.words()?),
                 u64::from_be_bytes(*reader.take::<8>()?),
             ),
-            5 => Message::Doubted(GroupKey::from_words(reader.words()?)),
-            6 => Message::Taken(GroupKey::from_words(reader.words()?)),
+            5 => Message::RouteSuspect(GroupKey::from_words(reader.words()?)),
+            6 => Message::RouteConflict(GroupKey::from_words(reader.words()?)),
             REROUTE => {
                 let (group, key) = (reader.words()?, reader.words()?);
                 let (from, to) = (reader.runtime()?, reader.runtime()?);
@@ -412,22 +413,22 @@ impl Message {
                 Message::Switch(
                     group,
                     match what {
-                        0 => SwitchSays::Rerouted(epoch),
-                        1 => SwitchSays::Refused(epoch),
-                        2 => SwitchSays::Moved(to, epoch),
-                        3 => SwitchSays::Drained(epoch),
-                        4 => SwitchSays::Fenced(epoch),
+                        0 => SwitchMessage::Rerouted(epoch),
+                        1 => SwitchMessage::Refused(epoch),
+                        2 => SwitchMessage::Moved(to, epoch),
+                        3 => SwitchMessage::Drained(epoch),
+                        4 => SwitchMessage::Fenced(epoch),
                         _ => return None,
                     },
                 )
             }
             11 => Message::Installed(GroupKey::from_words(reader.words()?), reader.epoch()?),
             12 => Message::Leaving(reader.take::<1>()?[0] != 0),
-            13 => Message::AllTold,
-            14 => Message::BlockTold(reader.block()?, GroupKey::from_words(reader.words()?)),
-            15 => Message::BlockDoubted(reader.block()?, GroupKey::from_words(reader.words()?)),
-            16 => Message::Hear(u64::from_be_bytes(*reader.take::<8>()?)),
-            17 => Message::Heard(u64::from_be_bytes(*reader.take::<8>()?)),
+            13 => Message::Resynced,
+            14 => Message::BlockTentative(reader.block()?, GroupKey::from_words(reader.words()?)),
+            15 => Message::BlockSuspect(reader.block()?, GroupKey::from_words(reader.words()?)),
+            16 => Message::BarrierAsked(u64::from_be_bytes(*reader.take::<8>()?)),
+            17 => Message::BarrierAcknowledged(u64::from_be_bytes(*reader.take::<8>()?)),
             20 => Message::Keeps(
                 reader.runtime()?,
                 u32::from_be_bytes(*reader.take::<4>()?),
@@ -533,12 +534,12 @@ mod tests {
         let group = any::<[u64; 5]>().prop_map(GroupKey::from_words);
         let epoch = || (any::<u32>(), any::<u32>()).prop_map(|(view, count)| Epoch { view, count });
         let runtime = || any::<u16>().prop_map(RuntimeId);
-        let says = prop_oneof![
-            epoch().prop_map(SwitchSays::Rerouted),
-            epoch().prop_map(SwitchSays::Refused),
-            (runtime(), epoch()).prop_map(|(to, epoch)| SwitchSays::Moved(to, epoch)),
-            epoch().prop_map(SwitchSays::Drained),
-            epoch().prop_map(SwitchSays::Fenced),
+        let message = prop_oneof![
+            epoch().prop_map(SwitchMessage::Rerouted),
+            epoch().prop_map(SwitchMessage::Refused),
+            (runtime(), epoch()).prop_map(|(to, epoch)| SwitchMessage::Moved(to, epoch)),
+            epoch().prop_map(SwitchMessage::Drained),
+            epoch().prop_map(SwitchMessage::Fenced),
         ];
         let reroute = (
             group.clone(),
@@ -566,21 +567,21 @@ mod tests {
             reroute.prop_map(Message::Reroute),
             (group.clone(), epoch()).prop_map(|(g, e)| Message::Installed(g, e)),
             (group.clone(), runtime(), epoch()).prop_map(|(g, r, e)| Message::DrainMarker(g, r, e)),
-            (group.clone(), says).prop_map(|(g, s)| Message::Switch(g, s)),
+            (group.clone(), message).prop_map(|(g, s)| Message::Switch(g, s)),
             (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockReturned(b, r)),
             (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockKept(b, r)),
             (block.clone(), runtime(), runtime()).prop_map(|(b, r, s)| Message::BlockLent(b, r, s)),
             runtime().prop_map(Message::LendsOver),
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockClaimed(b, g)),
-            (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockTold(b, g)),
-            (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockDoubted(b, g)),
+            (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockTentative(b, g)),
+            (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockSuspect(b, g)),
             block.prop_map(Message::BlockReleased),
             group.clone().prop_map(Message::Routed),
-            (group.clone(), any::<u64>()).prop_map(|(g, n)| Message::Idle(g, n)),
-            group.clone().prop_map(Message::Doubted),
-            group.prop_map(Message::Taken),
+            (group.clone(), any::<u64>()).prop_map(|(g, n)| Message::GroupEmpty(g, n)),
+            group.clone().prop_map(Message::RouteSuspect),
+            group.prop_map(Message::RouteConflict),
             any::<bool>().prop_map(Message::Leaving),
-            Just(Message::AllTold),
+            Just(Message::Resynced),
             any::<u64>().prop_map(Message::Incarnation),
             (any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(runtime, number, incarnation)| {
                 Message::Keeps(RuntimeId(runtime), number, incarnation)
@@ -590,8 +591,8 @@ mod tests {
             (any::<u16>(), any::<u64>())
                 .prop_map(|(runtime, incarnation)| Message::Meets(RuntimeId(runtime), incarnation)),
             any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
-            any::<u64>().prop_map(Message::Hear),
-            any::<u64>().prop_map(Message::Heard),
+            any::<u64>().prop_map(Message::BarrierAsked),
+            any::<u64>().prop_map(Message::BarrierAcknowledged),
             (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(i, v, a)| Message::LeaseAsked(i, v, a)),
             (any::<u64>(), any::<u64>()).prop_map(|(i, a)| Message::LeaseGranted(i, a)),
         ]

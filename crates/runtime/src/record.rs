@@ -55,13 +55,13 @@ pub(crate) use copies::Copy;
 use crate::flows::group::GroupKey;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
-use protocols::ownership::{Epoch, Refusal, Says, Switches};
+use protocols::ownership::{Epoch, Refusal, RuntimeMessage, Switches};
 use wire::{FlowKey, Packet};
 
 /// The target's figures of a group, at its installation.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Figures {
-    pub kept: u32,
+pub(crate) struct InstallStats {
+    pub buffered: u32,
     pub dropped: u32,
     /// Some switch had not said `Drained`: it was not there, or had begun again.
     pub is_unclear: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Figures {
 
 /// A flow's facts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct FlowHeader {
     pub key: FlowKey,
     pub second: FlowKey,
     /// How long it lives from *begin* on if nothing comes, in nanoseconds; [`NO_DEADLINE`].
@@ -79,7 +79,7 @@ pub(crate) struct Facts {
     pub answered: bool,
 }
 
-impl Facts {
+impl FlowHeader {
     /// The fixed fields of a flow's record, up to the piece's length.
     #[inline]
     fn head(&self, length: usize) -> [u8; FLOW_HEAD] {
@@ -122,7 +122,7 @@ impl Facts {
 
     /// A flow's record, if `bytes` begin with one: its facts, its piece and what follows it.
     #[inline]
-    pub fn read(bytes: &[u8]) -> Option<(Facts, &[u8], &[u8])> {
+    pub fn read(bytes: &[u8]) -> Option<(FlowHeader, &[u8], &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<FLOW_HEAD>()?;
         if head[0] != FLOW {
             return None;
@@ -132,7 +132,7 @@ impl Facts {
             *word = u64::from_be_bytes(*place);
         }
         let [a, b, c, d, e, v, w, x, y, z, time_left] = words;
-        let facts = Facts {
+        let flow_header = FlowHeader {
             key: FlowKey::from_words([a, b, c, d, e]),
             second: FlowKey::from_words([v, w, x, y, z]),
             time_left,
@@ -141,7 +141,7 @@ impl Facts {
             answered: head[91] != 0,
         };
         let (piece, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([head[92], head[93]])))?;
-        Some((facts, piece, rest))
+        Some((flow_header, piece, rest))
     }
 }
 
@@ -174,13 +174,13 @@ impl Travelling {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Record<'a> {
-    Says {
+    Ownership {
         group: GroupKey,
-        says: Says,
+        message: RuntimeMessage,
         flows: u32,
-        figures: Figures,
+        install_stats: InstallStats,
     },
-    Alias {
+    ReplyKey {
         group: GroupKey,
         key: GroupKey,
     },
@@ -195,7 +195,7 @@ pub(crate) enum Record<'a> {
     Rests {
         left: u64,
     },
-    Flow(Facts, &'a [u8]),
+    Flow(FlowHeader, &'a [u8]),
     More(&'a [u8]),
     Held {
         at: u8,
@@ -226,7 +226,7 @@ pub(crate) enum Record<'a> {
 /// Of an incarnation that no view has named yet.
 pub(crate) const NO_VIEW: u32 = u32::MAX;
 
-/// In [`Facts::time_left`]: no function has said how long it lives.
+/// In [`FlowHeader::time_left`]: no function has said how long it lives.
 pub(crate) const NO_DEADLINE: u64 = u64::MAX;
 /// How far ahead of now the deadline of a flow that comes may be: thirty days, in nanoseconds.
 pub(crate) const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
@@ -239,7 +239,7 @@ const INCARNATION: u8 = 11;
 /// The type byte of a piece of a message about shared objects.
 const OBJECT: u8 = 25;
 /// The type byte of a machine's word about a group, and its length.
-const SAYS: (u8, usize) = (1, 71);
+const OWNERSHIP: (u8, usize) = (1, 71);
 
 /// Where the stream from a runtime stands.
 #[derive(Default)]
@@ -248,7 +248,7 @@ pub(crate) struct Stream {
     pub group: Option<u32>,
     /// The group that will be opened next, and its reply keys.
     pub opening: Option<GroupKey>,
-    pub aliases: Vec<GroupKey>,
+    pub reply_keys: Vec<GroupKey>,
     /// The flow whose state comes, and how much of it has.
     pub actor: Option<(u32, usize)>,
     /// The kind of the next packets.
@@ -257,24 +257,24 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// The reply keys of a group that is opened.
-    pub fn take_aliases(&mut self, group: GroupKey) -> Vec<GroupKey> {
-        let aliases = core::mem::take(&mut self.aliases);
+    pub fn take_reply_keys(&mut self, group: GroupKey) -> Vec<GroupKey> {
+        let reply_keys = core::mem::take(&mut self.reply_keys);
         match self.opening.take() == Some(group) {
-            true => aliases,
+            true => reply_keys,
             false => Vec::new(),
         }
     }
 
     /// Notes a reply key of a group. A source says all of a group's in front of its *open*: those
     /// of another group, which was not opened, are forgotten. How many were.
-    pub fn note_alias(&mut self, group: GroupKey, key: GroupKey) -> usize {
+    pub fn note_reply_key(&mut self, group: GroupKey, key: GroupKey) -> usize {
         let mut forgotten = 0;
         if self.opening != Some(group) {
-            forgotten = self.aliases.len();
-            self.aliases.clear();
+            forgotten = self.reply_keys.len();
+            self.reply_keys.clear();
             self.opening = Some(group);
         }
-        self.aliases.push(key);
+        self.reply_keys.push(key);
         forgotten
     }
 }
@@ -321,8 +321,8 @@ impl Writer<'_> {
 impl Record<'_> {
     fn length(&self) -> usize {
         match self {
-            Record::Says { .. } => SAYS.1,
-            Record::Alias { .. } => 81,
+            Record::Ownership { .. } => OWNERSHIP.1,
+            Record::ReplyKey { .. } => 81,
             Record::Begin { .. } => 49,
             Record::Block(_) => 21,
             Record::Rests { .. } => 9,
@@ -376,16 +376,16 @@ impl Record<'_> {
 
     /// Whether the written record is a word about a group.
     pub fn is_says(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&SAYS.0)
+        bytes.first() == Some(&OWNERSHIP.0)
     }
 
     /// The groups that are named at the beginning of a frame: by that alone, to fetch the parts
     /// that will be looked at.
     pub fn groups_named(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
-        let says = bytes
-            .chunks_exact(SAYS.1)
+        let records = bytes
+            .chunks_exact(OWNERSHIP.1)
             .take_while(|record| Record::is_says(record));
-        says.filter_map(|record| Reader(&record[1..]).group())
+        records.filter_map(|record| Reader(&record[1..]).group())
     }
 
     /// Appends the record to a frame; `false` if it does not fit.
@@ -417,25 +417,25 @@ impl Record<'_> {
 
     fn write(&self, writer: &mut Writer<'_>) {
         match self {
-            Record::Says {
+            Record::Ownership {
                 group,
-                says,
+                message,
                 flows,
-                figures,
+                install_stats,
             } => {
-                writer.put(&[SAYS.0]);
+                writer.put(&[OWNERSHIP.0]);
                 writer.words(group.words());
-                let (what, epoch, argument) = numbers(*says);
+                let (what, epoch, argument) = numbers(*message);
                 writer.put(&[what]);
                 writer.put(&epoch.view.to_be_bytes());
                 writer.put(&epoch.count.to_be_bytes());
                 writer.put(&argument.to_be_bytes());
                 writer.put(&flows.to_be_bytes());
-                writer.put(&figures.kept.to_be_bytes());
-                writer.put(&figures.dropped.to_be_bytes());
-                writer.put(&[u8::from(figures.is_unclear)]);
+                writer.put(&install_stats.buffered.to_be_bytes());
+                writer.put(&install_stats.dropped.to_be_bytes());
+                writer.put(&[u8::from(install_stats.is_unclear)]);
             }
-            Record::Alias { group, key } => {
+            Record::ReplyKey { group, key } => {
                 writer.put(&[2]);
                 writer.words(group.words());
                 writer.words(key.words());
@@ -455,8 +455,8 @@ impl Record<'_> {
                 writer.put(&[5]);
                 writer.piece(bytes);
             }
-            Record::Flow(facts, bytes) => {
-                writer.put(&facts.head(bytes.len()));
+            Record::Flow(flow_header, bytes) => {
+                writer.put(&flow_header.head(bytes.len()));
                 writer.put(bytes);
             }
             Record::More(bytes) => {
@@ -512,8 +512,8 @@ impl<'a> Record<'a> {
     /// no record.
     pub fn read(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
         if bytes.first() == Some(&FLOW) {
-            let (facts, piece, rest) = Facts::read(bytes)?;
-            return Some((Record::Flow(facts, piece), rest));
+            let (flow_header, piece, rest) = FlowHeader::read(bytes)?;
+            return Some((Record::Flow(flow_header, piece), rest));
         }
         let mut reader = Reader(bytes);
         let record = match reader.take::<1>()?[0] {
@@ -525,18 +525,18 @@ impl<'a> Record<'a> {
                     count: reader.u32()?,
                 };
                 let argument = reader.u64()?;
-                Record::Says {
+                Record::Ownership {
                     group,
-                    says: says(what, epoch, argument)?,
+                    message: message(what, epoch, argument)?,
                     flows: reader.u32()?,
-                    figures: Figures {
-                        kept: reader.u32()?,
+                    install_stats: InstallStats {
+                        buffered: reader.u32()?,
                         dropped: reader.u32()?,
                         is_unclear: reader.take::<1>()?[0] != 0,
                     },
                 }
             }
-            2 => Record::Alias {
+            2 => Record::ReplyKey {
                 group: reader.group()?,
                 key: reader.group()?,
             },
@@ -580,38 +580,38 @@ impl<'a> Record<'a> {
     }
 }
 
-fn numbers(says: Says) -> (u8, Epoch, u64) {
-    match says {
-        Says::Open(epoch, homes) => (0, epoch, homes.0),
-        Says::Accept(epoch) => (1, epoch, 0),
-        Says::Refuse(epoch, why) => (2, epoch, why as u64),
-        Says::Cancel(epoch) => (3, epoch, 0),
-        Says::Canceled(epoch) => (4, epoch, 0),
-        Says::State(epoch) => (5, epoch, 0),
-        Says::Done(epoch) => (6, epoch, 0),
-        Says::Gone(epoch) => (7, epoch, 0),
-        Says::End(epoch, home) => (8, epoch, u64::from(home)),
-        Says::Fenced(epoch) => (9, epoch, 0),
-        Says::Back(epoch, home) => (10, epoch, u64::from(home)),
+fn numbers(message: RuntimeMessage) -> (u8, Epoch, u64) {
+    match message {
+        RuntimeMessage::Open(epoch, homes) => (0, epoch, homes.0),
+        RuntimeMessage::Accept(epoch) => (1, epoch, 0),
+        RuntimeMessage::Refuse(epoch, why) => (2, epoch, why as u64),
+        RuntimeMessage::Cancel(epoch) => (3, epoch, 0),
+        RuntimeMessage::Canceled(epoch) => (4, epoch, 0),
+        RuntimeMessage::State(epoch) => (5, epoch, 0),
+        RuntimeMessage::Done(epoch) => (6, epoch, 0),
+        RuntimeMessage::Gone(epoch) => (7, epoch, 0),
+        RuntimeMessage::End(epoch, home) => (8, epoch, u64::from(home)),
+        RuntimeMessage::Fenced(epoch) => (9, epoch, 0),
+        RuntimeMessage::Back(epoch, home) => (10, epoch, u64::from(home)),
     }
 }
 
-fn says(what: u8, epoch: Epoch, argument: u64) -> Option<Says> {
+fn message(what: u8, epoch: Epoch, argument: u64) -> Option<RuntimeMessage> {
     Some(match what {
-        0 => Says::Open(epoch, Switches(argument)),
-        1 => Says::Accept(epoch),
+        0 => RuntimeMessage::Open(epoch, Switches(argument)),
+        1 => RuntimeMessage::Accept(epoch),
         2 => {
             let why = [Refusal::Full, Refusal::Leaving, Refusal::Busy];
-            Says::Refuse(epoch, why.into_iter().find(|why| *why as u64 == argument)?)
+            RuntimeMessage::Refuse(epoch, why.into_iter().find(|why| *why as u64 == argument)?)
         }
-        3 => Says::Cancel(epoch),
-        4 => Says::Canceled(epoch),
-        5 => Says::State(epoch),
-        6 => Says::Done(epoch),
-        7 => Says::Gone(epoch),
-        8 => Says::End(epoch, u8::try_from(argument).ok()?),
-        9 => Says::Fenced(epoch),
-        10 => Says::Back(epoch, u8::try_from(argument).ok()?),
+        3 => RuntimeMessage::Cancel(epoch),
+        4 => RuntimeMessage::Canceled(epoch),
+        5 => RuntimeMessage::State(epoch),
+        6 => RuntimeMessage::Done(epoch),
+        7 => RuntimeMessage::Gone(epoch),
+        8 => RuntimeMessage::End(epoch, u8::try_from(argument).ok()?),
+        9 => RuntimeMessage::Fenced(epoch),
+        10 => RuntimeMessage::Back(epoch, u8::try_from(argument).ok()?),
         _ => return None,
     })
 }
@@ -667,32 +667,32 @@ mod tests {
         let group = GroupKey::from_words([1, 2, 3, 4, 5]);
         let epoch = Epoch { view: 7, count: 8 };
         let all = [
-            Says::Open(epoch, Switches(5)),
-            Says::Accept(epoch),
-            Says::Refuse(epoch, Refusal::Leaving),
-            Says::Cancel(epoch),
-            Says::Canceled(epoch),
-            Says::State(epoch),
-            Says::Done(epoch),
-            Says::Gone(epoch),
-            Says::End(epoch, 3),
-            Says::Fenced(epoch),
-            Says::Back(epoch, 2),
+            RuntimeMessage::Open(epoch, Switches(5)),
+            RuntimeMessage::Accept(epoch),
+            RuntimeMessage::Refuse(epoch, Refusal::Leaving),
+            RuntimeMessage::Cancel(epoch),
+            RuntimeMessage::Canceled(epoch),
+            RuntimeMessage::State(epoch),
+            RuntimeMessage::Done(epoch),
+            RuntimeMessage::Gone(epoch),
+            RuntimeMessage::End(epoch, 3),
+            RuntimeMessage::Fenced(epoch),
+            RuntimeMessage::Back(epoch, 2),
         ];
         let mut records: Vec<Record<'_>> = all
             .into_iter()
-            .map(|says| Record::Says {
+            .map(|message| Record::Ownership {
                 group,
-                says,
+                message,
                 flows: 9,
-                figures: Figures {
-                    kept: 1,
+                install_stats: InstallStats {
+                    buffered: 1,
                     dropped: 2,
                     is_unclear: true,
                 },
             })
             .collect();
-        let facts = Facts {
+        let flow_header = FlowHeader {
             key: FlowKey::from_words([9; 5]),
             second: FlowKey::from_words([8; 5]),
             time_left: 77,
@@ -701,7 +701,7 @@ mod tests {
             answered: true,
         };
         records.extend([
-            Record::Alias { group, key: group },
+            Record::ReplyKey { group, key: group },
             Record::Begin { group, now: 11 },
             Record::Block(Block {
                 addr: "192.0.2.1".parse().unwrap(),
@@ -709,7 +709,7 @@ mod tests {
                 ports: 256,
             }),
             Record::Group(b"group"),
-            Record::Flow(facts, b"flow"),
+            Record::Flow(flow_header, b"flow"),
             Record::More(b""),
             Record::Held {
                 at: 1,
@@ -760,7 +760,7 @@ mod tests {
                 group: u32::MAX,
                 length: 4,
                 generation: 255,
-                facts,
+                flow_header,
                 piece: b"flow",
             },
             Copy::More(b"more"),
@@ -813,12 +813,15 @@ mod tests {
         assert_eq!(read, records);
         assert_eq!(Record::groups_named(frame.frame()).count(), all.len());
         // The short way writes and reads the same.
-        let long = Record::Flow(facts, b"flow").bytes();
+        let long = Record::Flow(flow_header, b"flow").bytes();
         crate::message::Message::begin(&mut frame);
-        assert!(facts.append(b"flow", &mut frame));
+        assert!(flow_header.append(b"flow", &mut frame));
         assert_eq!(frame.frame(), long);
-        assert_eq!(Facts::read(&long), Some((facts, &b"flow"[..], &b""[..])));
-        assert_eq!(Facts::read(&long[..long.len() - 1]), None);
+        assert_eq!(
+            FlowHeader::read(&long),
+            Some((flow_header, &b"flow"[..], &b""[..]))
+        );
+        assert_eq!(FlowHeader::read(&long[..long.len() - 1]), None);
         pool.give(frame);
     }
 

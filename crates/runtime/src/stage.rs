@@ -99,7 +99,7 @@ impl From<Verdict> for Code {
 /// The answer of a call: in two registers, so that nothing of it goes through memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Answer {
+pub struct CallAnswer {
     /// How long the flow is to live from now on, in nanoseconds, if this is more than others ask; 0
     /// for no wish.
     pub timeout: u64,
@@ -149,14 +149,14 @@ impl Schema {
 ///
 /// # Safety
 /// See [`Stage::entry`].
-pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> Answer;
+pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> CallAnswer;
 
 /// The same of a call that is watched: the last argument is where committed bytes are noted as they
 /// were before it.
 ///
 /// # Safety
 /// See [`Stage::entry`]; the place is valid for as many bytes, and nothing else is there.
-pub type Watched = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>, NonNull<u8>) -> Answer;
+pub type Watched = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>, NonNull<u8>) -> CallAnswer;
 
 /// One instance of a function on one worker.
 ///
@@ -470,7 +470,7 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
     packet: &mut Packet,
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
-) -> Answer {
+) -> CallAnswer {
     // SAFETY: the caller's promise: the instance outlives the call.
     let instance = unsafe { &*instance.cast::<Instance<F>>() };
     let function = &instance.function;
@@ -483,7 +483,7 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
     // SAFETY: the frame's cx is filled in for this function.
     let cx = unsafe { Cx::<F>::of(&mut (*frame.as_ptr()).cx) };
     match function.process_now(packet, state, cx) {
-        Some(verdict) => Answer {
+        Some(verdict) => CallAnswer {
             timeout: match verdict {
                 Verdict::Drop(_) => 0,
                 // SAFETY: the state is still ours; `process_now` has returned.
@@ -508,7 +508,7 @@ pub(crate) unsafe fn run_watched<F: NetworkFunction>(
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
     shadow: NonNull<u8>,
-) -> Answer {
+) -> CallAnswer {
     // SAFETY: the caller's promise: a state has so many bytes, and so has the place.
     unsafe { shadow.copy_from_nonoverlapping(flow, F::Flow::COMMITTED) };
     // SAFETY: the caller's promise.
@@ -548,7 +548,7 @@ unsafe fn start<F: NetworkFunction>(
     packet: &mut Packet,
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
-) -> Answer {
+) -> CallAnswer {
     // SAFETY: the worker keeps packet, flow state, frame and instance in place and untouched until
     // this future is gone.
     unsafe {
@@ -557,7 +557,7 @@ unsafe fn start<F: NetworkFunction>(
         let state: &'static mut F::Flow = &mut *flow.cast::<F::Flow>().as_ptr();
         let cx: &'static mut Cx<F> = Cx::<F>::of(&mut *core::ptr::addr_of_mut!((*frame.as_ptr()).cx));
         let code = FutureSlot::start(frame, call(function, packet, state, cx));
-        Answer {
+        CallAnswer {
             timeout: (*frame.as_ptr()).cx.timeout,
             code,
         }

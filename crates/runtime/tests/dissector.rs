@@ -4,7 +4,7 @@
 use flowkeep_runtime as runtime;
 use protocols::channel::Protection;
 use runtime::message::Message;
-use runtime::peer::{FrameLink, Peer, Settings};
+use runtime::peer::{FrameLink, Peer, PeerSettings};
 use runtime::{Burst, Port, PortCounters};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -111,7 +111,7 @@ fn tshark_sees_what_was_written() {
     let wire = Rc::new(RefCell::new(Wire::default()));
     let mut pool = Pool::new(Region::heap(Pool::region_length(128, 4000)), 128, 4000, 0);
     let mut ends = [0, 1].map(|side| {
-        let settings = Settings::new(side as u16, 1 - side as u16, 1, Protection::DamageOnly);
+        let settings = PeerSettings::new(side as u16, 1 - side as u16, 1, Protection::DamageOnly);
         let end = End {
             wire: wire.clone(),
             side,

@@ -1,14 +1,14 @@
-//! A simulated member's agent, and the seats of its workers.
+//! A simulated member's agent, and the member slots of its workers.
 //!
 //! ```text
-//!   joining ── Join, again and again ──► Member ── the worker begins with its membership ──► seated ── a view is without it ──► fenced, or has left
+//!   joining ── Join, again and again ──► Member ── the worker begins with its membership ──► in its slot ─ a view is without it ──► fenced, or has left
 //!                                                                                              └─ a beat for each step or more ─┘
 //! ```
 //!
 //! The words to a worker, and their times, are as in `coordinator::agent` and
-//! `flowkeep::run::seats`: before a step it takes over the newest view and the suspects, then its
-//! door for views opens (`members`). A beat says what there is since the last one, if the worker
-//! has taken a step since.
+//! `flowkeep::run::member_slots`: before a step it takes over the newest view and the suspects,
+//! then its door for views opens (`members`). A beat says what there is since the last one, if the
+//! worker has taken a step since.
 //!
 //! There is one of these for each worker. Of a process with several, the first one's speaks with
 //! coordinators for all: which one it speaks with, and when it was heard, are of that one alone.
@@ -27,7 +27,7 @@ const SILENCE: u64 = 60_000_000;
 /// Withdrawn leases that wait for the agent at most.
 const WITHDRAWN_MAX: usize = 64;
 
-/// One worker's seat, and its member's agent.
+/// One worker's member slot, and its member's agent.
 pub(crate) struct Agent {
     pub incarnation: Instance,
     /// The view that the worker has, once it has begun with one.
@@ -42,7 +42,7 @@ pub(crate) struct Agent {
     unheard: Vec<Instance>,
     pub is_ready: bool,
     pub is_fenced: bool,
-    /// The worker takes no more steps, and its seat is given up.
+    /// The worker takes no more steps, and its member slot is given up.
     pub has_left: bool,
     /// Which coordinator it speaks with, and when it heard that one last.
     pub office: u8,
@@ -86,7 +86,7 @@ impl Agent {
     }
 
     /// Whether its worker takes steps.
-    pub fn is_seated(&self) -> bool {
+    pub fn has_member_slot(&self) -> bool {
         self.known.is_some()
     }
 
@@ -98,7 +98,7 @@ impl Agent {
     /// With what the worker begins, if this view has it.
     pub fn sit_down(&mut self, joined: &Joined, view: View) -> Option<Membership> {
         let (id, incarnation) = self.incarnation;
-        if self.is_seated() || !view.has(id, incarnation) {
+        if self.has_member_slot() || !view.has(id, incarnation) {
             return None;
         }
         self.known = Some(view.clone());
@@ -151,7 +151,7 @@ impl Agent {
     pub fn tell(process: &mut [&mut Agent]) -> Option<Told> {
         let incarnations = process.iter().map(|agent| agent.incarnation).collect();
         let first = process.first()?;
-        if !first.is_seated() {
+        if !first.has_member_slot() {
             return Some(Told::Join(incarnations));
         }
         if first.has_left {

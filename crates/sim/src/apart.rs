@@ -15,7 +15,7 @@
 use crate::Time;
 use crate::link::Ring;
 use protocols::channel::Protection;
-use runtime::peer::{FrameLink, Peer, Settings};
+use runtime::peer::{FrameLink, Peer, PeerSettings};
 use runtime::{Burst, Port, PortCounters};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ pub(crate) struct End {
 
 impl End {
     /// Whether there is nothing to be sent, acknowledged or received.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         !self.is_busy && self.outbox.is_empty() && self.inbox.is_empty()
     }
 }
@@ -85,7 +85,7 @@ impl Far {
     /// One end; `incarnation` is greater than any that this worker had.
     pub fn new(from: usize, to: usize, incarnation: u64, shape: Spared, now: Time) -> (Far, SharedEnd) {
         let end = SharedEnd::default();
-        let mut settings = Settings::new(from as u16, to as u16, incarnation, Protection::DamageOnly);
+        let mut settings = PeerSettings::new(from as u16, to as u16, incarnation, Protection::DamageOnly);
         settings.dead_after_ns = shape.2;
         settings.spared = shape.0;
         settings.channel.send_frames = shape.1;
@@ -110,7 +110,7 @@ impl Far {
         end.session = self.peer.session();
         end.lost = self.peer.own_counters().lost_packets + self.peer.own_counters().too_long;
         end.is_busy =
-            received || !self.peer.is_settled() || self.peer.waiting() > 0 || pool.free() <= self.spared;
+            received || !self.peer.is_drained() || self.peer.waiting() > 0 || pool.free() <= self.spared;
     }
 }
 

@@ -285,7 +285,7 @@ impl Office {
 
     /// Whether all is decided that there is to decide: no suspect, all members run, and have the
     /// newest view.
-    pub fn is_settled(&self, now: u64) -> bool {
+    pub fn has_decided_all(&self, now: u64) -> bool {
         let Some(process) = &self.process else {
             return false;
         };

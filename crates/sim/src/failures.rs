@@ -18,8 +18,8 @@ use crate::script::{Fault, MILLI, Move, Part, Script, Timed, Who, Why};
 /// As long a partition may last after which both ends still know each other, whatever stalls and
 /// losses there are besides (`apart::DEAD_AFTER`).
 const SILENCE_SHORT: u64 = 60 * MILLI;
-/// Until a view is without a runtime that failed, its flows go on elsewhere and all is copied again,
-/// if nothing else goes wrong.
+/// Until a view is without a runtime that failed, its flows go on elsewhere and all is copied
+/// again, if nothing else goes wrong.
 const REMOVED: u64 = 250 * MILLI;
 /// How much longer than silence a worker may say nothing.
 const SILENCE_MORE: u64 = 80 * MILLI;
@@ -62,10 +62,10 @@ impl Script {
         }
     }
 
-    /// With a coordinator, in a quarter of the scripts with copies: a runtime crashes or stands still
-    /// until a view is without it, once all is copied, then perhaps another. Nothing else goes
-    /// wrong but on the network, and where nothing is ever full no flow is lost. Answers whether
-    /// that was drawn.
+    /// With a coordinator, in a quarter of the scripts with copies: a runtime crashes or stands
+    /// still until a view is without it, once all is copied, then perhaps another. Nothing else
+    /// goes wrong but on the network, and where nothing is ever full no flow is lost. Answers
+    /// whether that was drawn.
     pub(crate) fn draw_removals(&mut self) -> bool {
         let mut random = Random::of(self.seed, Stream::Copies, 48 + self.scenario as u64);
         if !self.is_copied() || !random.once_in(4) {

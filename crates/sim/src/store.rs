@@ -13,7 +13,7 @@
 
 use crate::Time;
 use crate::coordinator::Record;
-use protocols::election::{Answer, Compare, Found, Key, Operation, Transaction};
+use protocols::election::{Compare, Found, Key, Operation, Transaction, TransactionAnswer};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -38,7 +38,7 @@ pub(crate) enum Request {
 /// A reply of the store.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    Transacted(Answer<Value>),
+    Transacted(TransactionAnswer<Value>),
     Granted(i64),
     /// Whether the lease is there still.
     Kept(bool),
@@ -173,7 +173,7 @@ impl Store {
         (stored.value, stored.lease, stored.by) = (value, lease, by);
     }
 
-    fn transact(&mut self, by: u8, transaction: Transaction<Value>) -> Answer<Value> {
+    fn transact(&mut self, by: u8, transaction: Transaction<Value>) -> TransactionAnswer<Value> {
         let succeeded = transaction.compare.iter().all(|compare| match compare {
             Compare::Created(key, revision) => {
                 self.keys.get(key).map_or(0, |there| there.created) == *revision
@@ -191,7 +191,7 @@ impl Store {
             .into_iter()
             .map(|each| self.operate(by, each))
             .collect();
-        Answer {
+        TransactionAnswer {
             succeeded,
             revision: self.revision,
             found,

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 struct Run {
     additions: u64,
-    figures: flowkeep_stores::Figures,
+    figures: flowkeep_stores::PartitionStats,
 }
 
 fn run(

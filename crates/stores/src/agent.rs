@@ -347,8 +347,8 @@ pub struct Agency {
 }
 
 impl Agency {
-    /// Ends the agent. It tries once more what it holds, within [`LAST`] where the driver hears of it;
-    /// answers how many batches it had to leave.
+    /// Ends the agent. It tries once more what it holds, within [`LAST`] where the driver hears of
+    /// it; answers how many batches it had to leave.
     pub fn end(self) -> u64 {
         self.end_within(LAST)
     }
@@ -559,7 +559,7 @@ impl Agent {
         drop(batches);
         // Known outcomes are passed on, though a later batch may have failed.
         for (at, outcome) in whose.into_iter().zip(outcomes) {
-            self.settle(at, outcome)?;
+            self.conclude(at, outcome)?;
         }
         for client in &mut self.partitions {
             if client.fenced {
@@ -572,7 +572,7 @@ impl Agent {
     }
 
     /// Passes on the outcome of a partition's oldest batch.
-    fn settle(&mut self, at: usize, outcome: Outcome) -> Result<(), Failure> {
+    fn conclude(&mut self, at: usize, outcome: Outcome) -> Result<(), Failure> {
         let Some(client) = self.partitions.get_mut(at) else {
             return Ok(());
         };

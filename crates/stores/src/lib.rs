@@ -112,6 +112,6 @@ pub use partition::{Defaults, Partition, Stores};
 pub use taking::{Estate, Turns};
 pub use uri::{check, driver as driver_of, is_common, is_held, look, without_secret};
 pub use variables::{
-    Consistency, Counter, CounterMap, Fenced, Figures, Key, List, Map, Options, Refusal, Set, Stored, Ticket,
-    Timers, Value, figures,
+    Consistency, Counter, CounterMap, Fenced, Key, List, Map, Options, PartitionStats, Refusal, Set, Stored,
+    Ticket, Timers, Value, stats,
 };

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! No buffer is here while the store has not answered for both. Changes wait then, one for each
-//! element, and the interval is longer than configured: [`Figures::interval_ns`] says how long,
-//! [`Figures::late`] that it is too long.
+//! element, and the interval is longer than configured: [`PartitionStats::interval_ns`] says how
+//! long, [`PartitionStats::late`] that it is too long.
 //!
 //! *Clocks.* Steps are told the time by the worker. A worker whose time is its packets' (a replay)
 //! has a carrier with a clock of its own.
@@ -41,7 +41,7 @@ use variables::locks::Locking;
 use variables::merged::{Merger, Merging};
 use variables::open::{Claimed, Element, Left, Loader, Source};
 use variables::shelf::{Said, Shelf};
-use variables::{BATCHES_MAX, Consistency, Figures, Kind, Variables};
+use variables::{BATCHES_MAX, Consistency, Kind, PartitionStats, Variables};
 
 /// The worker's side of a claimed partition.
 struct Carrier {
@@ -52,7 +52,7 @@ struct Carrier {
     /// Which variable comes first in the next batch, so that none is always the last.
     turn: usize,
     agent: Thread,
-    figures: Figures,
+    figures: PartitionStats,
     oldest: Arc<Oldest>,
     /// When it was last said how old the oldest change is.
     said: u64,
@@ -151,7 +151,7 @@ impl variables::open::Carrier for Carrier {
         }
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> PartitionStats {
         self.figures
     }
 
@@ -247,7 +247,7 @@ fn claim(defaults: &Defaults, name: PartitionName, has_clock: bool) -> Result<Cl
         sequence: 0,
         turn: 0,
         agent: opened.agent,
-        figures: Figures::default(),
+        figures: PartitionStats::default(),
         oldest: store.watch(&name),
         said: 0,
         clock: has_clock.then(Instant::now),
@@ -338,7 +338,7 @@ impl Source for Stores {
         let settled = defaults
             .estate
             .as_ref()
-            .map_or(Ok(()), |of| of.settle_own(function));
+            .map_or(Ok(()), |of| of.finish_own_takings(function));
         settled.map_err(told)?;
         left::find(&defaults.store, function, &self.member, &names, begins).map_err(told)
     }
@@ -356,7 +356,7 @@ impl Source for Stores {
             let name = PartitionName::new(function, self.member.clone(), runtime)?;
             if let Some(estate) = &defaults.estate {
                 estate.begin()?;
-                taking::settle(&defaults.store, &name)?;
+                taking::finish_taking(&defaults.store, &name)?;
             }
             claim(defaults, name, self.has_clock)
         };
@@ -396,10 +396,10 @@ impl Partition {
     }
 
     /// The fate of the changes so far, as of the last step.
-    pub fn figures(&mut self) -> Figures {
+    pub fn figures(&mut self) -> PartitionStats {
         self.variables
             .partition()
-            .map_or(Figures::default(), |partition| partition.figures())
+            .map_or(PartitionStats::default(), |partition| partition.figures())
     }
 
     /// Whether the store has every change.

@@ -26,7 +26,7 @@
 //!
 //! *A crash of the heir.* Timers that it held are in its partition as any timer. The record says
 //! which those are and of which taking. Before any worker has that partition again, and before
-//! another takes timers from it, [`settle`] reads it:
+//! another takes timers from it, [`finish_taking`] reads it:
 //!
 //! | the heir dies | the old partition says | so |
 //! |---|---|---|
@@ -35,8 +35,8 @@
 //! | behind the commit | this taking | they are the heir's |
 //! | behind `finish` | this taking | no record: they are the heir's |
 //!
-//! `settle` first claims the old partition if its epoch is still the taking's: a commit that is
-//! still on its way is refused from then on, and the partition's entries do not change.
+//! `finish_taking` first claims the old partition if its epoch is still the taking's: a commit that
+//! is still on its way is refused from then on, and the partition's entries do not change.
 //!
 //! *Whose turn.* A lock in the store for each member ([`Estate`], named by cluster and member)
 //! keeps a member that begins and those that take from it apart. The member has the lock from
@@ -296,12 +296,16 @@ fn not_alone(record: &str) -> OpenError {
 
 /// Ends a taking that a process has left, which had this partition and does not run: its timers are
 /// in one of the two partitions from then on. Claims the partition if there is such a taking.
-pub fn settle(store: &Store, heir: &PartitionName) -> Result<(), OpenError> {
-    settle_if(store, heir, None).map(drop)
+pub fn finish_taking(store: &Store, heir: &PartitionName) -> Result<(), OpenError> {
+    finish_taking_if(store, heir, None).map(drop)
 }
 
 /// The same, if the partition has still the version `seen`, where that is given; answers whether.
-fn settle_if(store: &Store, heir: &PartitionName, seen: Option<Option<Version>>) -> Result<bool, OpenError> {
+fn finish_taking_if(
+    store: &Store,
+    heir: &PartitionName,
+    seen: Option<Option<Version>>,
+) -> Result<bool, OpenError> {
     let record = record_of(heir);
     let Some(bytes) = store.record(&record)? else {
         return Ok(true);
@@ -516,10 +520,10 @@ impl Estate {
     }
 
     /// Ends what an earlier incarnation of this member was about to take over for a function.
-    pub(crate) fn settle_own(&self, function: &str) -> Result<(), OpenError> {
+    pub(crate) fn finish_own_takings(&self, function: &str) -> Result<(), OpenError> {
         let own = self.partitions(function)?.into_iter();
         own.filter(|partition| partition.member() == self.member)
-            .try_for_each(|partition| settle(&self.store, &partition))
+            .try_for_each(|partition| finish_taking(&self.store, &partition))
     }
 
     fn partitions(&self, function: &str) -> Result<Vec<PartitionName>, OpenError> {
@@ -628,10 +632,14 @@ impl Turns {
 impl Turn<'_> {
     /// Ends what these partitions' runtimes were about to take over themselves: all partitions of
     /// the member with timers. `false`: not now.
-    pub fn settle(&mut self, partitions: &[PartitionName], names: &[String]) -> Result<bool, OpenError> {
+    pub fn finish_takings(
+        &mut self,
+        partitions: &[PartitionName],
+        names: &[String],
+    ) -> Result<bool, OpenError> {
         for partition in partitions {
             let seen = self.seen(partition)?;
-            if !self.is_still_ours()? || !settle_if(&self.store, partition, Some(seen))? {
+            if !self.is_still_ours()? || !finish_taking_if(&self.store, partition, Some(seen))? {
                 return Ok(false);
             }
         }

@@ -62,8 +62,8 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
     }
 }
 
-/// The driver of a server, whose answers could end its process: in one of its own, where the program
-/// has said so.
+/// The driver of a server, whose answers could end its process: in one of its own, where the
+/// program has said so.
 #[cfg(any(feature = "redis", feature = "cassandra"))]
 fn of_a_server(uri: &str, driver: impl Driver + 'static) -> Box<dyn Driver> {
     match apart::program() {

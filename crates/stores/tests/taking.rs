@@ -102,8 +102,8 @@ impl Process {
         assert!(left.is_empty() && self.worker.finish(PATIENCE));
     }
 
-    fn settle(&mut self, are_ours: bool) {
-        self.worker.settle_timers(0, NAMES[0], are_ours).unwrap();
+    fn release_timers(&mut self, are_ours: bool) {
+        self.worker.release_timers(0, NAMES[0], are_ours).unwrap();
         assert!(self.worker.finish(PATIENCE));
     }
 
@@ -113,7 +113,7 @@ impl Process {
         while let Some(chunk) = taking.take_some().unwrap() {
             self.hold(&chunk.timers);
             let are_ours = taking.commit(&[]).unwrap();
-            self.settle(are_ours);
+            self.release_timers(are_ours);
             taking.finish().unwrap();
             if !are_ours {
                 break;
@@ -146,7 +146,7 @@ fn a_crash_at_any_point_leaves_each_timer_at_one_place() {
                 assert!(taking.commit(&[]).unwrap());
             }
             if step > 3 {
-                heir.settle(true);
+                heir.release_timers(true);
                 assert_eq!(heir.timers.next_at(), Some(1));
             }
             if step > 4 {
@@ -165,7 +165,7 @@ fn a_crash_at_any_point_leaves_each_timer_at_one_place() {
                         .unwrap()
                         .expect("a turn");
                     let right = [name("right", 1)];
-                    assert!(turn.settle(&right, &names()).unwrap());
+                    assert!(turn.finish_takings(&right, &names()).unwrap());
                     let mut taking = turn.take(&right[0], &third.own, &names()).unwrap().unwrap();
                     third.take(&mut taking);
                     third.fire()
@@ -193,7 +193,7 @@ fn of_two_that_take_one_has_each_timer() {
     let chunk = of_first.take_some().unwrap().unwrap();
     first.hold(&chunk.timers);
     assert!(of_first.commit(&[]).unwrap());
-    first.settle(true);
+    first.release_timers(true);
     of_first.finish().unwrap();
     // The first holds more, and the second takes all that is there.
     let chunk = of_first.take_some().unwrap().unwrap();
@@ -201,7 +201,7 @@ fn of_two_that_take_one_has_each_timer() {
     let mut of_second = second.taking(&left);
     assert_eq!(second.take(&mut of_second) as u64, MANY - CHUNK);
     assert!(!of_first.commit(&[]).unwrap());
-    first.settle(false);
+    first.release_timers(false);
     of_first.finish().unwrap();
     let (first, second) = (first.fire(), second.fire());
     assert_eq!((first.len() as u64, second.len() as u64), (CHUNK, MANY - CHUNK));
@@ -225,7 +225,7 @@ fn the_owner_that_begins_again_has_what_is_not_committed() {
     assert_eq!(owner.timers.len() as u64, MANY - CHUNK);
     // Its answer was lost, and it is asked again.
     assert!(taking.commit(&[]).unwrap());
-    heir.settle(true);
+    heir.release_timers(true);
     taking.finish().unwrap();
     let chunk = taking.take_some().unwrap().unwrap();
     heir.hold(&chunk.timers);
@@ -236,7 +236,7 @@ fn the_owner_that_begins_again_has_what_is_not_committed() {
         .find_map(|(field, _)| variables::decoded::<u64>(field));
     heir.timers.arm(&own.unwrap(), 7, 1).unwrap();
     assert!(!taking.commit(&[]).unwrap());
-    heir.settle(false);
+    heir.release_timers(false);
     taking.finish().unwrap();
     assert_eq!(owner.fire().len() as u64, MANY - CHUNK);
     let fired = heir.fire();
@@ -334,7 +334,7 @@ fn a_timer_that_is_held_is_due_only_as_the_function_arms_it() {
     heir.hold(&[]);
     assert_eq!(heir.fire(), [2]);
     assert!(taking.commit(&[]).unwrap());
-    heir.settle(true);
+    heir.release_timers(true);
     assert_eq!(heir.fire(), [1, 3]);
 }
 
@@ -404,7 +404,7 @@ fn a_timer_that_a_member_has_twice_is_taken_once() {
         memory.clone().load(&variable, load).unwrap();
         let mut other = other;
         other.hold(&elements);
-        other.settle(true);
+        other.release_timers(true);
         other.estate.arrive(2).unwrap();
     }
     let mut heir = Process::begin(&memory, "right", 2);
@@ -420,8 +420,8 @@ fn a_timer_that_a_member_has_twice_is_taken_once() {
         .turn("left", 2, heir.views.number())
         .unwrap()
         .expect("a turn");
-    assert!(!turn.settle(&partitions, &names()).unwrap());
-    assert!(turn.settle(&partitions, &names()).unwrap());
+    assert!(!turn.finish_takings(&partitions, &names()).unwrap());
+    assert!(turn.finish_takings(&partitions, &names()).unwrap());
     for from in &partitions {
         let mut taking = turn.take(from, &name("right", 2), &names()).unwrap().unwrap();
         heir.take(&mut taking);

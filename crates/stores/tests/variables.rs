@@ -281,7 +281,7 @@ fn a_change_is_dated_by_the_step_that_makes_it() {
 }
 
 /// Steps a function's variables until the store has them.
-fn settle(worker: &mut variables::open::WorkerVariables, at: u64) {
+fn finish_writing(worker: &mut variables::open::WorkerVariables, at: u64) {
     worker.begin(at);
     worker.step(at + 1000);
     assert!(worker.finish(PATIENCE));
@@ -335,8 +335,8 @@ fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     c.add(&1, 5).unwrap();
     other_c.add(&1, 6).unwrap();
     other_c.add(&2, 7).unwrap();
-    settle(&mut first, 1_000_000);
-    settle(&mut second, 1_000_000);
+    finish_writing(&mut first, 1_000_000);
+    finish_writing(&mut second, 1_000_000);
     for view in [&whole, &other_whole] {
         assert_eq!(answered(&view.ask()), Ok(()));
         assert_eq!(view.get(), Some(7));
@@ -349,7 +349,7 @@ fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     drop((second, other_n, other_c, other_whole));
     let (mut third, third_n, _, _, _) = begin(7);
     third_n.add(100);
-    settle(&mut third, 1_000_000);
+    finish_writing(&mut third, 1_000_000);
     assert_eq!(whole.get(), Some(7), "nothing was asked for");
     assert_eq!(answered(&whole.ask()), Ok(()));
     assert_eq!(whole.get(), Some(107));
@@ -387,7 +387,7 @@ fn a_merged_view_is_made_on_its_cycle_and_refuses_another_type() {
     names.insert(&"x".repeat(3)).unwrap();
     for sum in 1..=3 {
         counter.add(1);
-        settle(&mut worker, sum * 1_000_000);
+        finish_writing(&mut worker, sum * 1_000_000);
         let until = std::time::Instant::now() + PATIENCE;
         while whole.get() != Some(sum as i64) {
             assert!(std::time::Instant::now() < until, "{:?}", whole.get());

@@ -405,7 +405,7 @@ impl<F: NetworkFunction> Player<F> {
             flows.extend(some);
             cursor = next;
         }
-        self.settle_fates();
+        self.decide_fates();
         self.finish();
         let Player { entries, events, .. } = self;
         Outcome {
@@ -420,7 +420,7 @@ impl<F: NetworkFunction> Player<F> {
     /// Each packet's fate from the packets that left, the function's verdicts, and the runtime's
     /// counts; and whether they agree.
     #[track_caller]
-    fn settle_fates(&mut self) {
+    fn decide_fates(&mut self) {
         let mut verdicts: HashMap<u64, Verdict> = HashMap::new();
         verdicts.extend(self.notes().verdicts.iter().copied());
         for step in 0..self.entries.len() {

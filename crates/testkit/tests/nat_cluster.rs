@@ -10,7 +10,7 @@ use functions::nat::{Config, Filtering, Nat, StaticMapping, StaticProtocol};
 use nf::{Side, WorkerInfo};
 use runtime::chain::{ChainRule, Match, Plan};
 use runtime::env::{Burst, Port, PortCounters, dispose};
-use runtime::mobility::{Order, Selector};
+use runtime::mobility::{MoveOrder, Selector};
 use runtime::stage::{Configured, Factory};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::{Runtime, Settings};
@@ -122,7 +122,7 @@ impl Cluster {
             (a[1], b[0]) = (Some(near), Some(far));
         }
         let make = |(number, (links, peers)): (usize, (Vec<Link>, Vec<Option<Link>>))| {
-            let settings = switch::Settings {
+            let settings = switch::SwitchSettings {
                 switch: number as u8,
                 switches,
                 seed: HashSeed::FIXED,
@@ -154,7 +154,7 @@ impl Cluster {
         }
     }
 
-    fn settle(&mut self) {
+    fn run_until_quiet(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             self.now += 1000;
@@ -175,7 +175,7 @@ impl Cluster {
         let count = self.runtimes.len() as u16;
         for (at, runtime) in self.runtimes.iter_mut().enumerate() {
             let to = vec![(at as u16 + 1) % count];
-            let order = Order {
+            let order = MoveOrder {
                 selector: Selector::All,
                 to,
             };
@@ -202,7 +202,7 @@ impl Cluster {
         if self.moving {
             self.move_around();
         }
-        self.settle();
+        self.run_until_quiet();
         let mut sent: Vec<_> = self
             .switches
             .iter_mut()
@@ -229,7 +229,7 @@ impl Cluster {
     fn wait_for_the_end(&mut self) {
         for _ in 0..5 {
             self.now += 400_000_000_000;
-            self.settle();
+            self.run_until_quiet();
         }
     }
 }
@@ -338,7 +338,7 @@ fn every_packet_finds_its_mapping_on_any_number_of_workers() {
         // Long after: no flow, no block, no route, and the log tells of each mapping twice.
         for _ in 0..5 {
             cluster.now += 400_000_000_000;
-            cluster.settle();
+            cluster.run_until_quiet();
         }
         assert!(cluster.runtimes.iter().all(|r| r.stats().flows == 0));
         assert!(
@@ -372,7 +372,7 @@ fn blocks_that_end_elsewhere_go_back_to_their_pool() {
         }
         for _ in 0..5 {
             cluster.now += 400_000_000_000;
-            cluster.settle();
+            cluster.run_until_quiet();
         }
         assert!(cluster.runtimes.iter().all(|r| r.stats().flows == 0));
         assert!(cluster.switches.iter().all(|s| s.stats().blocks == 0));
@@ -384,11 +384,11 @@ fn blocks_that_end_elsewhere_go_back_to_their_pool() {
 /// of one.
 fn hosts_with_ports(mut cluster: Cluster) -> (usize, u64) {
     cluster.runtimes[1].set_leaving(true);
-    cluster.settle();
+    cluster.run_until_quiet();
     let mut given = Vec::new();
     for host in 1..=16 {
         cluster.now += 2_000_000;
-        cluster.settle();
+        cluster.run_until_quiet();
         if let Some((side, frame)) = cluster.try_send(udp(([10, 0, 0, host], 5000), R1)) {
             assert_eq!(side, Side::Outside);
             given.push((host, ends(&frame).0));
@@ -412,7 +412,7 @@ fn hosts_with_ports(mut cluster: Cluster) -> (usize, u64) {
     cluster.wait_for_the_end();
     for _ in 0..20 {
         cluster.now += 1_000_000;
-        cluster.settle();
+        cluster.run_until_quiet();
     }
     cluster.assert_over();
     let free = cluster.runtimes.iter().map(|runtime| pool_of(runtime)[1]);
@@ -455,7 +455,7 @@ fn a_runtime_beyond_the_planned_number_has_its_share() {
     let mut cluster = Cluster::planned(1, 3, 2, sixteen_blocks());
     for _ in 0..20 {
         cluster.now += 1_000_000;
-        cluster.settle();
+        cluster.run_until_quiet();
     }
     let [_, free, borrowed] = pool_of(&cluster.runtimes[2]);
     assert!(free > 0 && borrowed > 0, "{free} free, {borrowed} borrowed");
@@ -548,7 +548,7 @@ fn what_an_operator_clears_ends_wherever_it_is() {
             for runtime in &mut cluster.runtimes {
                 runtime.command("nat", &["clear", which]).unwrap();
             }
-            cluster.settle();
+            cluster.run_until_quiet();
         };
         let flows = |cluster: &Cluster| cluster.runtimes.iter().map(|r| r.stats().flows).sum::<u64>();
         let before = flows(&cluster);

@@ -3,7 +3,7 @@
 
 use flowkeep_testkit as testkit;
 use runtime::message::Message;
-use runtime::peer::{FrameLink, Peer, Protection, Settings};
+use runtime::peer::{FrameLink, Peer, PeerSettings, Protection};
 use runtime::{Burst, Port, PortCounters};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use wire::memory::Region;
@@ -57,7 +57,7 @@ fn nothing_is_allocated_after_the_start() {
             frame: (0, [0; FRAME]),
             sent: 0,
         };
-        let settings = Settings::new(worker, 1 - worker, 1, Protection::DamageOnly);
+        let settings = PeerSettings::new(worker, 1 - worker, 1, Protection::DamageOnly);
         let region = Region::heap(Pool::region_length(BUFFERS, 4096));
         let pool = Pool::new(region, BUFFERS, 4096, worker as u8);
         (Peer::new(wire, settings, 0).unwrap(), pool)

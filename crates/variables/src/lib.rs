@@ -35,7 +35,6 @@ mod bytes;
 mod cells;
 mod counter;
 mod counter_map;
-pub mod figures;
 mod list;
 pub mod locks;
 mod map;
@@ -44,6 +43,7 @@ pub mod open;
 mod pending;
 mod set;
 pub mod shelf;
+pub mod stats;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -55,11 +55,11 @@ pub mod wake;
 
 pub use bytes::Bytes;
 pub use cells::{Key, Near, Refusal, Stored};
-pub use figures::Figures;
 pub use locks::{Held, Lock, NotHeld};
 pub use merged::{Asked, Merged, Unmerged};
 pub use open::{Keeper, OpenError, Partition, Variables, WorkerVariables};
 pub use shelf::{Consistency, Options};
+pub use stats::PartitionStats;
 pub use table::{Counter, CounterMap, List, Map, Set, Timers, Value};
 pub use ticket::{BATCHES_MAX, Fenced, Ticket};
 pub use wake::{Token, Tokens};

@@ -43,7 +43,7 @@ impl<T: Stored> List<T> {
     }
 
     /// Where the elements begin, once gaps are closed.
-    fn settle(table: &Table<i64, T>) -> Front {
+    fn close_gaps(table: &Table<i64, T>) -> Front {
         let mut places = Vec::with_capacity(table.len());
         table.for_each(|place, _| places.push(*place));
         places.sort_unstable();
@@ -61,7 +61,7 @@ impl<T: Stored> List<T> {
     }
 
     fn front_place(&self) -> Option<&Front> {
-        self.0.extra(|| Self::settle(&self.0))
+        self.0.extra(|| Self::close_gaps(&self.0))
     }
 
     fn first(&self) -> i64 {

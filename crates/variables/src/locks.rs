@@ -361,7 +361,7 @@ impl Variables {
     /// it after `lease`.
     pub fn lock(&mut self, name: &str, lease: Duration) -> Result<Lock, OpenError> {
         let (shared, half) = pair(name, lease);
-        let loader = self.book()?.loader.clone();
+        let loader = self.catalog()?.loader.clone();
         let thread = match loader {
             Some(loader) => loader.lock(Box::new(half))?,
             None => None,

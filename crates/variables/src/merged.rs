@@ -352,7 +352,7 @@ impl Variables {
             merged: R::default(),
             types: PhantomData,
         };
-        let loader = self.book()?.loader.clone();
+        let loader = self.catalog()?.loader.clone();
         let merger = match loader {
             Some(loader) => loader.merge(Box::new(merging))?,
             None => None,

@@ -26,11 +26,11 @@
 //! move together.
 
 use crate::cells::{Cells, Key, Stored};
-use crate::figures::Figures;
 use crate::locks::Locking;
 use crate::merged::{Merger, Merging};
 use crate::pending::{Bind, Pending};
 use crate::shelf::{Consistency, Options, Said, Shelf, Ship};
+use crate::stats::PartitionStats;
 use crate::table::{Counter, CounterMap, List, Map, Set, Slot, Timers, Value};
 use crate::through::{Kept, THROUGH_MAX, Through};
 use crate::{Kind, decoded};
@@ -85,7 +85,7 @@ pub trait Carrier: Send {
     /// the end of a worker.
     fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool;
     /// The fate of the changes so far.
-    fn figures(&self) -> Figures;
+    fn figures(&self) -> PartitionStats;
     /// When a step has something to do, by the clock of the steps.
     fn next_at(&self, shelf: &Shelf) -> Option<u64>;
 }
@@ -159,14 +159,14 @@ struct Entry {
 }
 
 /// Which variables a partition has. Of the control side; the worker looks into it when it adopts.
-pub(crate) struct Book {
+pub(crate) struct Catalog {
     pub(crate) loader: Option<Arc<dyn Loader>>,
     /// Whether a worker has the partition.
     is_there: AtomicBool,
     entries: Mutex<Vec<Entry>>,
 }
 
-impl Book {
+impl Catalog {
     fn mark_open(&self, number: u32) {
         if let Some(entry) = self.entries.lock().get_mut(number as usize) {
             entry.is_open = true;
@@ -174,7 +174,7 @@ impl Book {
     }
 }
 
-type Books = BTreeMap<(String, u32), Arc<Book>>;
+type Catalogs = BTreeMap<(String, u32), Arc<Catalog>>;
 
 /// Where the variables of a cluster's functions are kept. A process has one for all its workers,
 /// handed on from configuration to configuration.
@@ -184,7 +184,7 @@ pub struct Keeper(Arc<Inside>);
 #[derive(Default)]
 struct Inside {
     source: Option<Box<dyn Source>>,
-    books: Mutex<Books>,
+    catalogs: Mutex<Catalogs>,
 }
 
 impl core::fmt::Debug for Keeper {
@@ -203,7 +203,7 @@ impl Keeper {
     pub fn of(source: Box<dyn Source>) -> Self {
         Keeper(Arc::new(Inside {
             source: Some(source),
-            books: Mutex::default(),
+            catalogs: Mutex::default(),
         }))
     }
 
@@ -223,12 +223,12 @@ impl Keeper {
 
     /// The variables of an instance that is to replace the runtime's instance.
     pub fn follow(&self, function: &str, runtime: u32) -> Variables {
-        let books = self.0.books.lock();
-        let book = books.get(&(function.to_string(), runtime)).cloned();
-        drop(books);
-        let book = book.filter(|book| book.is_there.load(Ordering::Acquire));
+        let catalogs = self.0.catalogs.lock();
+        let catalog = catalogs.get(&(function.to_string(), runtime)).cloned();
+        drop(catalogs);
+        let catalog = catalog.filter(|catalog| catalog.is_there.load(Ordering::Acquire));
         Variables {
-            follows: book.map(|book| (book, Vec::new())),
+            follows: catalog.map(|catalog| (catalog, Vec::new())),
             is_following: true,
             ..self.begin(function, runtime)
         }
@@ -259,7 +259,7 @@ impl Keeper {
 pub struct Partition {
     shelf: Shelf,
     carrier: Option<Box<dyn Carrier>>,
-    book: Arc<Book>,
+    catalog: Arc<Catalog>,
 }
 
 impl Partition {
@@ -268,7 +268,7 @@ impl Partition {
         Partition {
             shelf: Shelf::default(),
             carrier,
-            book: Arc::new(Book {
+            catalog: Arc::new(Catalog {
                 loader,
                 is_there: AtomicBool::new(true),
                 entries: Mutex::default(),
@@ -291,7 +291,7 @@ impl Partition {
     }
 
     /// The fate of the changes so far, as of the last step.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> PartitionStats {
         let figures = self.carrier.as_ref().map(|carrier| carrier.figures());
         self.shelf.complete(figures.unwrap_or_default())
     }
@@ -303,7 +303,7 @@ impl Partition {
 
     /// The timers' variables: numbers and names.
     fn timers(&self) -> Vec<(u32, String)> {
-        let entries = self.book.entries.lock();
+        let entries = self.catalog.entries.lock();
         let timers = (0..)
             .zip(entries.iter())
             .filter(|(_, entry)| entry.kind == Kind::Timers);
@@ -328,7 +328,7 @@ impl Partition {
 }
 
 /// The partition's variables, and the handles bound to them.
-type Bindings = (Arc<Book>, Vec<Box<dyn Bind>>);
+type Bindings = (Arc<Catalog>, Vec<Box<dyn Bind>>);
 
 /// Opens the variables of a function's instance: handed to `NetworkFunction::with_variables`.
 pub struct Variables {
@@ -369,7 +369,7 @@ impl Variables {
         let Some(partition) = &self.begun else {
             return Vec::new();
         };
-        let entries = partition.book.entries.lock();
+        let entries = partition.catalog.entries.lock();
         entries.iter().map(|entry| entry.name.clone()).collect()
     }
 
@@ -388,13 +388,13 @@ impl Variables {
     }
 
     /// The partition's, which is claimed where none has been.
-    pub(crate) fn book(&mut self) -> Result<Arc<Book>, OpenError> {
+    pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>, OpenError> {
         if self.follows.is_none() && self.begun.is_none() {
             self.begun = Some(self.keeper.claim(&self.function, self.runtime)?);
         }
         match (&self.begun, &self.follows) {
-            (Some(partition), _) => Ok(Arc::clone(&partition.book)),
-            (None, Some((book, _))) => Ok(Arc::clone(book)),
+            (Some(partition), _) => Ok(Arc::clone(&partition.catalog)),
+            (None, Some((catalog, _))) => Ok(Arc::clone(catalog)),
             (None, None) => Err(OpenError::Many),
         }
     }
@@ -405,14 +405,14 @@ impl Variables {
         name: &str,
         options: Options,
     ) -> Result<Rc<Slot<K, V>>, OpenError> {
-        let book = self.book()?;
-        let shown = || match &book.loader {
+        let catalog = self.catalog()?;
+        let shown = || match &catalog.loader {
             Some(loader) => alloc::format!("{}@{kind}@{name}", loader.name()),
             None => alloc::format!("{kind} `{name}`"),
         };
         let types = TypeId::of::<(K, V)>();
         let (number, is_open) = {
-            let mut entries = book.entries.lock();
+            let mut entries = catalog.entries.lock();
             let known = entries
                 .iter_mut()
                 .enumerate()
@@ -445,7 +445,7 @@ impl Variables {
                 }
             }
         };
-        let consistency = match &book.loader {
+        let consistency = match &catalog.loader {
             Some(loader) => options.consistency.told(loader.said(name), loader.consistency()),
             None => Consistency::Local,
         };
@@ -453,7 +453,7 @@ impl Variables {
             None
         } else {
             let mut cells = Cells::new(options.capacity);
-            if let Some(loader) = &book.loader {
+            if let Some(loader) = &catalog.loader {
                 let elements = loader.load(number, kind, name, consistency != Consistency::Local)?;
                 for (field, value) in &elements {
                     let wrong = || OpenError::Other(shown(), core::any::type_name::<(K, V)>());
@@ -482,7 +482,7 @@ impl Variables {
         match (&mut self.begun, &mut self.follows) {
             (Some(partition), _) => {
                 pending.bind(&mut partition.shelf);
-                book.mark_open(number);
+                catalog.mark_open(number);
             }
             (None, Some((_, all))) => all.push(pending),
             (None, None) => {}
@@ -570,8 +570,12 @@ impl WorkerVariables {
         };
         if let Part::Begun(partition) = &part {
             self.is_carried |= partition.carrier.is_some();
-            partition.book.is_there.store(is_there, Ordering::Release);
-            keeper.0.books.lock().insert(key, Arc::clone(&partition.book));
+            partition.catalog.is_there.store(is_there, Ordering::Release);
+            keeper
+                .0
+                .catalogs
+                .lock()
+                .insert(key, Arc::clone(&partition.catalog));
         }
         self.parts.push((function, part));
     }
@@ -585,7 +589,7 @@ impl WorkerVariables {
         for (function, new) in mem::take(&mut self.parts) {
             match new {
                 Part::Begun(partition) => {
-                    partition.book.is_there.store(true, Ordering::Release);
+                    partition.catalog.is_there.store(true, Ordering::Release);
                     // An earlier partition was detached.
                     parts.retain(|(number, _)| *number != function);
                     parts.push((function, Part::Begun(partition)));
@@ -597,7 +601,7 @@ impl WorkerVariables {
                     });
                     if let Some(partition) = there {
                         for handle in pending {
-                            partition.book.mark_open(handle.number());
+                            partition.catalog.mark_open(handle.number());
                             handle.bind(&mut partition.shelf);
                         }
                     }
@@ -725,7 +729,7 @@ impl WorkerVariables {
     }
 
     /// Takes timers of another partition in, and holds them: none of them is due before
-    /// [`WorkerVariables::settle_timers`]. Answers the timers for which there was no room, and the
+    /// [`WorkerVariables::release_timers`]. Answers the timers for which there was no room, and the
     /// number of the change with which the store has the others
     /// ([`WorkerVariables::are_timers_stored`]). `None`: there is no such variable.
     pub fn hold_timers(
@@ -742,9 +746,9 @@ impl WorkerVariables {
     /// Lets timers go that were held: they are this partition's from now on and fire, or are
     /// removed again, as far as the function has not armed them otherwise. Answers the number of
     /// the change. `None`: there is no such variable.
-    pub fn settle_timers(&self, function: usize, name: &str, are_ours: bool) -> Option<u64> {
+    pub fn release_timers(&self, function: usize, name: &str, are_ours: bool) -> Option<u64> {
         let variable = self.timers_of(function, name)?;
-        variable.settle(are_ours);
+        variable.release_held(are_ours);
         Some(variable.changed())
     }
 
@@ -770,7 +774,7 @@ impl WorkerVariables {
     }
 
     /// The fate of the changes so far, by the functions' numbers, of partitions in a store.
-    pub fn figures(&self) -> Vec<(usize, Figures)> {
+    pub fn figures(&self) -> Vec<(usize, PartitionStats)> {
         let carried = self
             .partitions()
             .filter(|(_, partition)| partition.carrier.is_some());

@@ -5,8 +5,8 @@
 use crate::buffer::Buffer;
 use crate::cells::{Cells, Key, Stored};
 use crate::decoded;
-use crate::figures::Figures;
 use crate::open::Element;
+use crate::stats::PartitionStats;
 use crate::ticket::Progress;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -24,7 +24,7 @@ pub enum Consistency {
     /// The variable is in no store, and is gone with the process.
     Local,
     /// The store is told at this interval, in nanoseconds. A change that it does not have after
-    /// `bound_ns` is an alarm ([`Figures::late`]).
+    /// `bound_ns` is an alarm ([`PartitionStats::late`]).
     Behind {
         /// How long changes are collected.
         interval_ns: u64,
@@ -258,12 +258,12 @@ pub(crate) trait Ship: Any {
     /// Takes elements whose keys are not there; answers the elements that it did not take.
     /// Allocates.
     fn take_in(&self, elements: Vec<Element>) -> Vec<Element>;
-    /// The same, and the new elements are held: a held timer does not fire until [`Ship::settle`],
-    /// or until its flow arms it otherwise. Allocates.
+    /// The same, and the new elements are held: a held timer does not fire until
+    /// [`Ship::release_held`], or until its flow arms it otherwise. Allocates.
     fn hold(&self, elements: Vec<Element>) -> Vec<Element>;
     /// Held elements are this partition's from now on, or go, if they are still as they came.
     /// Allocates.
-    fn settle(&self, is_ours: bool);
+    fn release_held(&self, is_ours: bool);
     /// The number of the last change.
     fn changed(&self) -> u64;
     /// Whether the store has all changes up to this one; `None`: it will not.
@@ -403,7 +403,7 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
         left
     }
 
-    fn settle(&self, is_ours: bool) {
+    fn release_held(&self, is_ours: bool) {
         let held = core::mem::take(&mut *self.held.borrow_mut());
         let Ok(mut cells) = self.cells.try_borrow_mut() else {
             *self.held.borrow_mut() = held;
@@ -602,11 +602,11 @@ impl Shelf {
     }
 
     /// Adds figures that only the variables know.
-    pub fn complete(&self, figures: Figures) -> Figures {
+    pub fn complete(&self, figures: PartitionStats) -> PartitionStats {
         let now = self.now();
         let since = |times: &mut dyn Iterator<Item = u64>| times.min().map_or(0, |at| now.saturating_sub(at));
         let collected = since(&mut self.all().filter_map(|variable| variable.waits_since()));
-        Figures {
+        PartitionStats {
             late: self.oldest().is_some_and(|(age, bound)| age > bound),
             interval_ns: figures.interval_ns.max(collected),
             interval_set_ns: self.kept().map(Consistency::interval_ns).min().unwrap_or(0),

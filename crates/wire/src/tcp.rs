@@ -17,8 +17,8 @@ pub mod flags {
     pub const CWR: u8 = 128;
 }
 
-/// A TCP header of at least 20 bytes. The options that the capture holds, and the length of the data
-/// behind them, are worked out for the caller that asks.
+/// A TCP header of at least 20 bytes. The options that the capture holds, and the length of the
+/// data behind them, are worked out for the caller that asks.
 #[derive(Clone, Copy)]
 pub struct Tcp<'a> {
     fixed: &'a [u8; 20],

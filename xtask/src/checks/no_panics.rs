@@ -1,8 +1,8 @@
 //! A worker's code does not panic: each form of code that can has its place in a reviewed list.
 //!
-//! A worker is the sources of six crates, its ports and links are those of a seventh, and its way to
-//! its store those of an eighth ([`CRATES`]): a panic on any thread ends the process. A form is found
-//! by its text, as rustfmt writes it ([`FORMS`]):
+//! A worker is the sources of six crates, its ports and links are those of a seventh, and its way
+//! to its store those of an eighth ([`CRATES`]): a panic on any thread ends the process. A form is
+//! found by its text, as rustfmt writes it ([`FORMS`]):
 //!
 //! ```text
 //!   sources, tests excepted ─► (file, form) ─► count ─┐
@@ -17,8 +17,8 @@
 //! an allocation that fails, other crates' code, and an author's functions outside this repository.
 //! A count is a review of a file, not a proof of each place: the fuzz targets and the random tests
 //! run what the lines with `fuzzed` name. Nor the code of `crates/flowkeep/src/run` and
-//! `crates/coordinator/src/agent` that runs on a worker's thread: the worker's stepping, its seat,
-//! and commands of the control thread. Their indexing and pushing is not counted.
+//! `crates/coordinator/src/agent` that runs on a worker's thread: the worker's stepping, its member
+//! slot, and commands of the control thread. Their indexing and pushing is not counted.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace};

@@ -401,7 +401,7 @@ impl Port for XdpPort {
         }
     }
 
-    fn settle(&mut self, pool: &mut Pool) {
+    fn reap_transmitted(&mut self, pool: &mut Pool) {
         if let Some(socket) = self.sockets.first_mut()
             && socket.in_flight() > 0
         {

@@ -56,7 +56,7 @@ impl Addresses {
         // Before the first reading, so that nothing between the two is missed.
         let events = subscribe()?;
         let mut known = BTreeSet::new();
-        settle(&map, &mut known)?;
+        synchronise(&map, &mut known)?;
         Ok(Addresses {
             map,
             ended: Arc::default(),
@@ -118,7 +118,7 @@ fn follow(
             continue;
         }
         drain(events);
-        if let Err(error) = settle(map, &mut known) {
+        if let Err(error) = synchronise(map, &mut known) {
             reports.tell(
                 "addresses of this host",
                 format_args!("cannot be read any more: {error}"),
@@ -149,7 +149,7 @@ fn drain(events: &OwnedFd) {
 }
 
 /// Makes the map hold what the system lists. New ones go in before old ones go out.
-fn settle(map: &Map<16, 1>, known: &mut BTreeSet<Key>) -> io::Result<()> {
+fn synchronise(map: &Map<16, 1>, known: &mut BTreeSet<Key>) -> io::Result<()> {
     let now = addresses()?;
     for key in now.difference(known) {
         map.insert(key, &[1])?;

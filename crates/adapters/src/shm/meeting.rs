@@ -27,7 +27,7 @@
 
 use super::ring::{Reader, Writer};
 use super::shared::Mapping;
-use super::{Settings, ShmError};
+use super::{ShmError, ShmSettings};
 use protocols::channel::AGREED;
 use runtime::message;
 use rustix::event::epoll;
@@ -95,7 +95,7 @@ impl Hello {
     }
 
     /// A hello to the end of `settings`; else the problem.
-    fn read(bytes: &[u8], settings: &Settings) -> Result<Hello, NotMet> {
+    fn read(bytes: &[u8], settings: &ShmSettings) -> Result<Hello, NotMet> {
         if !bytes.starts_with(&MAGIC[..6]) {
             return Err(NotMet::Wrong("no hello"));
         }
@@ -148,7 +148,7 @@ pub(super) struct Way {
 
 impl Way {
     fn new(
-        settings: &Settings,
+        settings: &ShmSettings,
         connection: OwnedFd,
         ours: Mapping,
         hello: Hello,
@@ -208,7 +208,7 @@ struct Pending {
 
 /// One end, looking for the other.
 pub(super) struct Meeting {
-    settings: Settings,
+    settings: ShmSettings,
     path: PathBuf,
     /// Of the end that listens, with what names its file.
     listener: Option<(OwnedFd, (u64, u64))>,
@@ -222,7 +222,7 @@ pub(super) struct Meeting {
 
 impl Meeting {
     /// Prepares the directory, and listens if that is this end's part.
-    pub fn new(settings: &Settings) -> Result<Meeting, ShmError> {
+    pub fn new(settings: &ShmSettings) -> Result<Meeting, ShmError> {
         let directory = &settings.directory;
         own_directory(directory)?;
         let (low, high) = (settings.near.min(settings.far), settings.near.max(settings.far));
@@ -457,7 +457,7 @@ enum NotHeard {
 }
 
 /// The other end's hello and memory; none if it has not come yet.
-fn hear_hello(connection: &OwnedFd, settings: &Settings) -> Result<Option<(Hello, OwnedFd)>, NotHeard> {
+fn hear_hello(connection: &OwnedFd, settings: &ShmSettings) -> Result<Option<(Hello, OwnedFd)>, NotHeard> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; HELLO + 1];

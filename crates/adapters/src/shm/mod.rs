@@ -29,7 +29,7 @@
 //! another pool of this process, once copied, comes back by [`Port::receive`] as an empty one, as
 //! over a ring, so that the worker sends it home.
 //!
-//! *Some buffers are spared* ([`Settings::spared`]) for the worker's own messages: while no more
+//! *Some buffers are spared* ([`ShmSettings::spared`]) for the worker's own messages: while no more
 //! are free, nothing is received. Two workers that have all others waiting here for each other
 //! would wait for ever; so a worker that passes packets on stops at [`Port::room`].
 //!
@@ -84,7 +84,7 @@ const PLENTY: usize = 4 * BURST;
 
 /// The settings of an end of a link.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ShmSettings {
     /// Where the two meet: a directory for this user alone, which is made if it is not there. On no
     /// disk: `/dev/shm/…`, `/run/…`.
     pub directory: PathBuf,
@@ -109,10 +109,10 @@ pub struct Settings {
     pub agreed: [u64; AGREED],
 }
 
-impl Settings {
+impl ShmSettings {
     /// Usual settings for a pair of workers, with buffers of an MTU.
-    pub fn new(directory: PathBuf, near: u16, far: u16) -> Settings {
-        Settings {
+    pub fn new(directory: PathBuf, near: u16, far: u16) -> ShmSettings {
+        ShmSettings {
             directory,
             near,
             far,
@@ -190,7 +190,7 @@ pub enum ShmError {
 
 /// One end of a link through shared memory.
 pub struct ShmLink {
-    settings: Settings,
+    settings: ShmSettings,
     meeting: Meeting,
     way: Option<Way>,
     /// The number of the last session, and whether it lasts.
@@ -223,7 +223,7 @@ pub struct ShmLink {
 
 impl ShmLink {
     /// An end without a peer so far.
-    pub fn open(mut settings: Settings, reports: Reports) -> Result<ShmLink, ShmError> {
+    pub fn open(mut settings: ShmSettings, reports: Reports) -> Result<ShmLink, ShmError> {
         // Messages between workers come through, whatever packets there are.
         settings.frame_max = settings.frame_max.max(message::FRAME_MAX);
         let frame_max = settings.frame_max;
@@ -558,7 +558,7 @@ impl Port for ShmLink {
 
     fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         let room = Pool::frame_max_of(pool.memory().stride);
-        let Settings {
+        let ShmSettings {
             frame_max, spared, ..
         } = self.settings;
         if room < frame_max {

@@ -22,8 +22,8 @@ fn pool(origin: u8) -> Pool {
     Pool::new(region, BUFFERS, FRAME, origin)
 }
 
-fn settings(directory: &Path, near: u16) -> Settings {
-    Settings {
+fn settings(directory: &Path, near: u16) -> ShmSettings {
+    ShmSettings {
         directory: directory.join("links"),
         near,
         far: 1 - near,
@@ -330,7 +330,7 @@ fn a_frame_longer_than_the_other_end_takes_is_counted() {
     let mut a = Talker::new(open(directory.path(), 0));
     // Messages between workers come through everywhere.
     let longest = message::FRAME_MAX;
-    let small = Settings {
+    let small = ShmSettings {
         frame_max: 100,
         ..settings(directory.path(), 1)
     };
@@ -426,7 +426,7 @@ fn an_end_is_there_once_and_in_a_directory_of_ones_own() {
     let open_to_all = ShmLink::open(settings(directory.path(), 0), Reports::default());
     let error = open_to_all.err().unwrap().to_string();
     assert!(error.contains("chmod 700"), "{error}");
-    let short = Settings {
+    let short = ShmSettings {
         bytes: 1000,
         ..settings(directory.path(), 0)
     };
@@ -527,7 +527,7 @@ fn who_disagrees_is_not_met() {
     let directory = tempfile::tempdir().unwrap();
     let reports = Reports::default();
     let of = |near, agreed| {
-        let settings = Settings {
+        let settings = ShmSettings {
             agreed,
             ..settings(directory.path(), near)
         };

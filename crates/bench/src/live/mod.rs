@@ -62,7 +62,7 @@ pub use table::table;
 
 /// The measurements.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct LiveSettings {
     /// Rounds, in each of which both are measured with every load.
     pub runs: usize,
     /// Numbers of flows.
@@ -92,7 +92,7 @@ fn said(error: impl std::fmt::Display) -> Failure {
 }
 
 /// Measures, on a thread of its own that moves between the wires' namespaces.
-pub fn run(settings: &Settings) -> Result<Report, Failure> {
+pub fn run(settings: &LiveSettings) -> Result<Report, Failure> {
     if let Some(flows) = settings
         .flows
         .iter()
@@ -107,7 +107,7 @@ pub fn run(settings: &Settings) -> Result<Report, Failure> {
         .unwrap_or_else(|_| Err("the measuring thread has failed".into()))
 }
 
-fn measure(settings: &Settings) -> Result<Report, Failure> {
+fn measure(settings: &LiveSettings) -> Result<Report, Failure> {
     let cpus = allowed_cpus();
     let on = match cpus[..] {
         [sender, device, ..] => Processors { sender, device },
@@ -197,7 +197,7 @@ type Round = Vec<Vec<Sample>>;
 
 fn round(
     site: &Site,
-    settings: &Settings,
+    settings: &LiveSettings,
     (flows, balanced): (u32, bool),
     on: Processors,
     burner: &Burner,
@@ -228,7 +228,7 @@ fn round(
 }
 
 /// The cost of sending alone, by load: core seconds for a frame.
-fn alone(settings: &Settings, burner: &Burner) -> Result<Vec<f64>, Failure> {
+fn alone(settings: &LiveSettings, burner: &Burner) -> Result<Vec<f64>, Failure> {
     let index = |name| {
         Interface::find(name)
             .map(|interface| interface.index)
@@ -494,7 +494,7 @@ fn balance(report: &str) -> Result<(), Failure> {
 }
 
 /// The figures of some rounds, by load.
-fn cases_of(settings: &Settings, flows: u32, balanced: bool, rounds: &[Round]) -> Vec<Case> {
+fn cases_of(settings: &LiveSettings, flows: u32, balanced: bool, rounds: &[Round]) -> Vec<Case> {
     let systems = [System::Kernel, System::Flowkeep(settings.port)];
     let mut cases = Vec::new();
     for (at, load) in settings.loads.iter().enumerate() {

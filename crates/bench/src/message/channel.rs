@@ -8,7 +8,7 @@
 use super::{BUFFERS, MESSAGE, Processors, ROUND_TRIPS, number, pool};
 use adapters::clock::monotonic_ns;
 use adapters::ring::RingPort;
-use protocols::channel::{Channel, Handled, Input, Output, Protection, SALT, Settings};
+use protocols::channel::{Channel, ChannelSettings, Handled, Input, Output, Protection, SALT};
 use runtime::env::{Burst, Port};
 use std::sync::Barrier;
 use wire::packet::Kind;
@@ -32,12 +32,12 @@ struct End {
 fn ends(lost: u64, seed: u64, protection: &Protection) -> [End; 2] {
     let (a, b) = RingPort::pair(2 * BUFFERS);
     let end = |worker: u16, port| {
-        let settings = Settings {
+        let settings = ChannelSettings {
             // Two threads may have to share processors with others: a peer that is not run for a
             // while has lost nothing.
             timeout_ns_min: 2_000_000,
             salt: [1 + worker as u8; SALT],
-            ..Settings::new(worker, 1 - worker, 1, protection.clone())
+            ..ChannelSettings::new(worker, 1 - worker, 1, protection.clone())
         };
         End {
             channel: Channel::new(settings, monotonic_ns()).expect("good settings"),

@@ -51,7 +51,7 @@ impl End {
         let reports = Reports::default();
         let link: Box<dyn Port> = match over {
             Over::SharedMemory => {
-                let settings = shm::Settings::new(place.join("links"), near, far);
+                let settings = shm::ShmSettings::new(place.join("links"), near, far);
                 Box::new(ShmLink::open(settings, reports).expect("a link through shared memory"))
             }
             Over::Geneve => {
@@ -70,7 +70,7 @@ impl End {
                 };
                 let settings = UdpSettings::new(address(near), address(far), front);
                 let link = UdpLink::open(settings, &reports).expect("a link over UDP");
-                let mut settings = peer::Settings::new(near, far, monotonic_ns(), keyed());
+                let mut settings = peer::PeerSettings::new(near, far, monotonic_ns(), keyed());
                 settings.channel.salt = adapters::keys::salt().expect("the system has randomness");
                 Box::new(Peer::new(link, settings, monotonic_ns()).expect("good settings"))
             }

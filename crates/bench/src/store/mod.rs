@@ -186,7 +186,7 @@ impl Subject {
             subject.opened = load.keeps_flows.then_some(rate);
         }
         subject.send(&all, Duration::MAX);
-        subject.settle();
+        subject.finish_writing();
         subject
     }
 
@@ -267,7 +267,7 @@ impl Subject {
     }
 
     /// Until the store has every change.
-    fn settle(&mut self) {
+    fn finish_writing(&mut self) {
         if !self.runtime.finish_variables(SETTLING) {
             eprintln!(
                 "{}: the store has not taken every change within {SETTLING:?}",
@@ -319,7 +319,7 @@ impl Subject {
         self.changes.push(rate(after.changes, before.changes));
         self.batches.push(rate(after.batches, before.batches));
         self.bytes.push(rate(after.bytes, before.bytes));
-        self.settle();
+        self.finish_writing();
     }
 
     fn throughput(&self, facts: Parameters) -> Case {

@@ -146,7 +146,7 @@ pub struct System {
 impl System {
     pub fn new(placement: Placement, plan: Plan, flows: u32, memory: &Memory) -> Self {
         let (near, far) = RingPort::pair(WINDOW + 2 * BUFFERS);
-        let settings = switch::Settings {
+        let settings = switch::SwitchSettings {
             switch: 0,
             switches: 1,
             seed: HashSeed::FIXED,

@@ -1,23 +1,23 @@
-//! A member's side: an agent on a thread of its own that speaks with the coordinator, and a seat
-//! for each worker.
+//! A member's side: an agent on a thread of its own that speaks with the coordinator, and a member
+//! slot for each worker.
 //!
 //! # Theory of operation
 //!
 //! ```text
 //!   worker thread                           agent thread                     coordinator
-//!   Seat::turn ── steps, load: atomics ───► every `heartbeat`: those that ── PollWorkload ──►
+//!   MemberSlot::turn ─ steps, load: atomics ───► every `heartbeat`: those that ── PollWorkload ──►
 //!              ── withdrawn: ring ────────► have taken a step
 //!              ◄─ views, suspects: ring ─── the newest of each ◄──────────── NotifyView ────
 //! ```
 //!
-//! A seat has the worker's [`Membership`](protocols::membership::Membership): its view, its leases;
-//! or the worker has it, and lends it for each turn ([`Seat::turn_with`]). It is the worker's
-//! alone. A seat shares atomics and two rings with the agent; neither end waits for the other. A
-//! ring that is full loses nothing that counts: the agent keeps the newest words and tries again,
-//! and a seat says its withdrawals again.
+//! A member slot has the worker's [`Membership`](protocols::membership::Membership): its view, its
+//! leases; or the worker has it, and lends it for each turn ([`MemberSlot::turn_with`]). It is the
+//! worker's alone. A member slot shares atomics and two rings with the agent; neither end waits for
+//! the other. A ring that is full loses nothing that counts: the agent keeps the newest words and
+//! tries again, and a member slot says its withdrawals again.
 //!
-//! A worker that takes no step gets no heartbeat. A seat that is dropped acts no more: the agent
-//! says that this worker has stopped.
+//! A worker that takes no step gets no heartbeat. A member slot that is dropped acts no more: the
+//! agent says that this worker has stopped.
 //!
 //! The agent connects again for as long as it lives: to the next address if the coordinator was
 //! silent, or does not answer. Meanwhile workers go on with the view they have.
@@ -39,9 +39,9 @@ mod connecting;
 mod contacts;
 mod decided;
 mod loads;
+mod member_slot;
 mod reaching;
 mod running;
-mod seat;
 mod serving;
 
 pub use connecting::{
@@ -50,8 +50,8 @@ pub use connecting::{
 pub use contacts::Contacts;
 pub use decided::Decided;
 pub use loads::Loads;
+pub use member_slot::{MemberSlot, WorkerStats};
 pub use reaching::{Tried, Tries};
 pub(crate) use running::SILENCE;
-pub use running::{Agent, AgentError, AgentEvent, Keep, Settings};
-pub use seat::{Figures, Seat};
+pub use running::{Agent, AgentError, AgentEvent, AgentSettings, Keep};
 pub use serving::{Answerer, Serving};

@@ -12,7 +12,7 @@ use super::connecting::{CallError, Client, connect, said};
 use super::contacts::Contacts;
 use super::decided::Decided;
 use super::loads::Loads;
-use super::seat::{Desk, Seat};
+use super::member_slot::{AgentEnd, MemberSlot};
 use crate::identity::Identity;
 use crate::proto;
 use crate::refusal::{self, Refusal};
@@ -58,7 +58,7 @@ pub type Keep = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
 
 /// The settings that an agent begins with.
 #[derive(Clone)]
-pub struct Settings {
+pub struct AgentSettings {
     /// Where coordinators may be.
     pub coordinators: Vec<String>,
     /// The member's certificate.
@@ -120,12 +120,12 @@ enum Order {
 pub struct Agent {
     orders: Option<channel::Sender<Order>>,
     thread: Option<JoinHandle<()>>,
-    shared: Vec<(WorkerId, Arc<super::seat::Shared>)>,
+    shared: Vec<(WorkerId, Arc<super::member_slot::Shared>)>,
 }
 
 impl Agent {
-    /// Joins, and starts to attend: the agent, and a seat for each worker.
-    pub fn join(settings: Settings) -> Result<(Self, Vec<Seat>), AgentError> {
+    /// Joins, and starts to attend: the agent, and a member slot for each worker.
+    pub fn join(settings: AgentSettings) -> Result<(Self, Vec<MemberSlot>), AgentError> {
         let (orders, queue) = channel::channel(1);
         let (joined, answer) = mpsc::channel();
         let thread = thread::Builder::new().name("agent".to_owned()).spawn(move || {
@@ -138,7 +138,7 @@ impl Agent {
             }
         })?;
         let answer = answer.recv().unwrap_or(Err(AgentError::Answer));
-        let (seats, shared) = match answer {
+        let (member_slots, shared) = match answer {
             Ok(joined) => joined,
             Err(why) => {
                 let _ = thread.join();
@@ -150,14 +150,14 @@ impl Agent {
             thread: Some(thread),
             shared,
         };
-        Ok((agent, seats))
+        Ok((agent, member_slots))
     }
 
-    /// The member's workers have no flow left and their seats are dropped: they are members no more
-    /// when this returns.
+    /// The member's workers have no flow left and their member slots are dropped: they are members
+    /// no more when this returns.
     pub fn leave(self) -> Result<(), AgentError> {
         let acting =
-            |(_, shared): &&(WorkerId, Arc<super::seat::Shared>)| !shared.gone.load(Ordering::Acquire);
+            |(_, shared): &&(WorkerId, Arc<super::member_slot::Shared>)| !shared.gone.load(Ordering::Acquire);
         if let Some((id, _)) = self.shared.iter().find(acting) {
             return Err(AgentError::Acting(*id));
         }
@@ -184,7 +184,7 @@ impl Drop for Agent {
     }
 }
 
-type Joined = Result<(Vec<Seat>, Vec<(WorkerId, Arc<super::seat::Shared>)>), AgentError>;
+type Joined = Result<(Vec<MemberSlot>, Vec<(WorkerId, Arc<super::member_slot::Shared>)>), AgentError>;
 
 /// Addresses in turn, with longer and longer pauses.
 pub(super) struct Ways {
@@ -266,7 +266,7 @@ pub(super) async fn within<T>(
     answered.map(tonic::Response::into_inner)
 }
 
-async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &mpsc::Sender<Joined>) {
+async fn run(settings: AgentSettings, mut orders: channel::Receiver<Order>, joined: &mpsc::Sender<Joined>) {
     let mut ways = Ways::new(settings.coordinators.clone());
     let mut settings = settings;
     let answer = match join(&mut settings, &mut ways).await {
@@ -276,12 +276,15 @@ async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &
             return;
         }
     };
-    let Some((seats, mut desks)) = seats(&answer, settings.roles.len()) else {
+    let Some((member_slots, mut agent_ends)) = member_slots(&answer, settings.roles.len()) else {
         let _ = joined.send(Err(AgentError::Answer));
         return;
     };
-    let shared = desks.iter().map(|desk| (desk.id, desk.shared.clone())).collect();
-    if joined.send(Ok((seats, shared))).is_err() {
+    let shared = agent_ends
+        .iter()
+        .map(|agent_end| (agent_end.id, agent_end.shared.clone()))
+        .collect();
+    if joined.send(Ok((member_slots, shared))).is_err() {
         return;
     }
     let mut is_alone = true;
@@ -290,11 +293,17 @@ async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &
         let over = match ways.connect(&settings.identity).await {
             Ok((address, client)) => {
                 begun = Some(Instant::now());
-                let ended = attend((client, &address), &settings, &mut desks, &mut orders, || {
-                    if std::mem::take(&mut is_alone) {
-                        (settings.events)(AgentEvent::Attends(address.clone()));
-                    }
-                })
+                let ended = attend(
+                    (client, &address),
+                    &settings,
+                    &mut agent_ends,
+                    &mut orders,
+                    || {
+                        if std::mem::take(&mut is_alone) {
+                            (settings.events)(AgentEvent::Attends(address.clone()));
+                        }
+                    },
+                )
                 .await;
                 match ended {
                     Ended::Agent => return,
@@ -323,7 +332,7 @@ async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &
     }
 }
 
-async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAnswer, CallError> {
+async fn join(settings: &mut AgentSettings, ways: &mut Ways) -> Result<proto::JoinAnswer, CallError> {
     let end = Instant::now() + settings.patience;
     let mut kept = settings.incarnation;
     loop {
@@ -375,8 +384,9 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
     }
 }
 
-/// A seat and a desk for each worker, if the answer has as many as were asked for, all in its view.
-fn seats(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<Seat>, Vec<Desk>)> {
+/// A member slot and an agent's end for each worker, if the answer has as many as were asked for,
+/// all in its view.
+fn member_slots(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<MemberSlot>, Vec<AgentEnd>)> {
     let view = translate::to_view(answer.view.as_ref()?)?;
     let incarnations = translate::to_workers(&answer.workers)?;
     let term = Term { lease: answer.lease };
@@ -387,7 +397,7 @@ fn seats(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<Seat>, Vec<Des
     is_good.then_some(())?;
     let both = incarnations
         .iter()
-        .map(|(id, incarnation)| Seat::new(*id, *incarnation, term, view.clone()));
+        .map(|(id, incarnation)| MemberSlot::new(*id, *incarnation, term, view.clone()));
     Some(both.unzip())
 }
 
@@ -426,7 +436,7 @@ impl Line {
 
     /// Another connection to the same coordinator, in time before that ends the present one. Each
     /// member has its own share of the time, so they do not come all at once.
-    async fn next(settings: &Settings, address: &str) -> Self {
+    async fn next(settings: &AgentSettings, address: &str) -> Self {
         let share = (settings.incarnation % 1000) as u32;
         let mut pause = settings.renewal + settings.renewal / 6 * share / 1000;
         loop {
@@ -443,8 +453,8 @@ impl Line {
 
 async fn attend(
     (client, address): (Client, &str),
-    settings: &Settings,
-    desks: &mut [Desk],
+    settings: &AgentSettings,
+    agent_ends: &mut [AgentEnd],
     orders: &mut channel::Receiver<Order>,
     mut heard: impl FnMut(),
 ) -> Ended {
@@ -466,10 +476,10 @@ async fn attend(
                 if silence.is_too_long(settings.heartbeat * TURN_MAX) {
                     return Ended::Silent;
                 }
-                for desk in desks.iter_mut() {
-                    desk.hand();
+                for agent_end in agent_ends.iter_mut() {
+                    agent_end.hand();
                 }
-                let mut workload = workload(desks);
+                let mut workload = workload(agent_ends);
                 workload.configuration = settings.decided.in_force();
                 if !workload.heartbeats.is_empty() || !workload.stopped.is_empty() {
                     // The network is slow: the next one says the same, newer.
@@ -488,10 +498,10 @@ async fn attend(
                     let newest = (notification.view.as_ref(), notification.suspects.as_ref());
                     let newest = (newest.0.map(|view| view.number), newest.1.map(|all| all.list));
                     if std::mem::replace(&mut known, newest) != newest {
-                        take_over(desks, &notification);
+                        take_over(agent_ends, &notification);
                     }
                     if let Some(sharing) = notification.sharing.as_ref().filter(|sharing| shared.as_ref() != Some(*sharing)) {
-                        decide(desks, sharing);
+                        decide(agent_ends, sharing);
                         shared = Some(sharing.clone());
                     }
                     settings.loads.hear(&notification.loads);
@@ -513,7 +523,7 @@ async fn attend(
             order = orders.recv() => match order {
                 None => return Ended::Agent,
                 Some(Order::Leave(answer)) => {
-                    let incarnation = desks.first().map_or(0, |desk| desk.incarnation.0);
+                    let incarnation = agent_ends.first().map_or(0, |agent_end| agent_end.incarnation.0);
                     let left = within(line.client.leave(proto::LeaveRequest { incarnation })).await;
                     let _ = answer.send(left.map(|_| ()).map_err(|status| status.message().to_owned()));
                 }
@@ -523,35 +533,35 @@ async fn attend(
 }
 
 /// The workers' heartbeats since the last time.
-fn workload(desks: &mut [Desk]) -> proto::Workload {
+fn workload(agent_ends: &mut [AgentEnd]) -> proto::Workload {
     let mut workload = proto::Workload::default();
-    for desk in desks {
-        let worker = translate::worker(desk.id, desk.incarnation);
-        if desk.shared.gone.load(Ordering::Acquire) {
+    for agent_end in agent_ends {
+        let worker = translate::worker(agent_end.id, agent_end.incarnation);
+        if agent_end.shared.gone.load(Ordering::Acquire) {
             workload.stopped.push(worker);
             continue;
         }
-        let steps = desk.shared.steps.load(Ordering::Relaxed);
-        if std::mem::replace(&mut desk.steps, steps) == steps {
+        let steps = agent_end.shared.steps.load(Ordering::Relaxed);
+        if std::mem::replace(&mut agent_end.steps, steps) == steps {
             continue;
         }
         let mut withdrawn = Vec::new();
-        while let Ok((id, incarnation, list)) = desk.withdrawn.pop() {
+        while let Ok((id, incarnation, list)) = agent_end.withdrawn.pop() {
             let worker = Some(translate::worker(id, incarnation));
             withdrawn.push(proto::Withdrawn { worker, list });
         }
-        while let Ok(unheard) = desk.unheards.pop() {
-            desk.unheard = unheard;
+        while let Ok(unheard) = agent_end.unheards.pop() {
+            agent_end.unheard = unheard;
         }
-        while let Ok(report) = desk.reports.pop() {
-            desk.report = Some(report);
+        while let Ok(report) = agent_end.reports.pop() {
+            agent_end.report = Some(report);
         }
-        let figures = &desk.shared.figures;
+        let figures = &agent_end.shared.figures;
         workload.heartbeats.push(proto::Heartbeat {
             worker: Some(worker),
-            view: desk.shared.view.load(Ordering::Acquire),
-            list: desk.shared.list.load(Ordering::Acquire),
-            ready: desk.shared.ready.load(Ordering::Relaxed),
+            view: agent_end.shared.view.load(Ordering::Acquire),
+            list: agent_end.shared.list.load(Ordering::Acquire),
+            ready: agent_end.shared.ready.load(Ordering::Relaxed),
             load: Some(proto::Load {
                 packets: figures.packets.load(Ordering::Relaxed),
                 dropped_packets: figures.dropped_packets.load(Ordering::Relaxed),
@@ -561,33 +571,36 @@ fn workload(desks: &mut [Desk]) -> proto::Workload {
                 packet_rate: figures.packet_rate.load(Ordering::Relaxed),
             }),
             withdrawn,
-            unheard: translate::workers(&desk.unheard),
-            shares: desk.report.as_ref().map(translate::shares),
+            unheard: translate::workers(&agent_end.unheard),
+            shares: agent_end.report.as_ref().map(translate::shares),
         });
     }
     workload
 }
 
 /// Keeps the newest for each worker. A malformed view or list changes nothing.
-fn take_over(desks: &mut [Desk], notification: &proto::Notification) {
+fn take_over(agent_ends: &mut [AgentEnd], notification: &proto::Notification) {
     let view = notification.view.as_ref().and_then(translate::to_view);
     let suspects = notification.suspects.as_ref();
     let suspects = suspects.and_then(|all| Some((all.list, translate::to_workers(&all.workers)?)));
-    for desk in desks {
-        desk.view = view.clone().or_else(|| desk.view.take());
-        desk.suspects = suspects.clone().or_else(|| desk.suspects.take());
-        desk.hand();
+    for agent_end in agent_ends {
+        agent_end.view = view.clone().or_else(|| agent_end.view.take());
+        agent_end.suspects = suspects.clone().or_else(|| agent_end.suspects.take());
+        agent_end.hand();
     }
 }
 
 /// Hands all runtimes a decision on which of them share objects. A malformed one changes nothing.
-fn decide(desks: &mut [Desk], sharing: &proto::Sharing) {
+fn decide(agent_ends: &mut [AgentEnd], sharing: &proto::Sharing) {
     let Some(decision) = translate::to_sharing(sharing) else {
         return;
     };
-    for desk in desks.iter_mut().filter(|desk| desk.id.role == Role::Runtime) {
-        desk.decision = Some(decision.clone());
-        desk.hand();
+    for agent_end in agent_ends
+        .iter_mut()
+        .filter(|agent_end| agent_end.id.role == Role::Runtime)
+    {
+        agent_end.decision = Some(decision.clone());
+        agent_end.hand();
     }
 }
 

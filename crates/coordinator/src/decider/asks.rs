@@ -86,12 +86,12 @@ pub struct Ask {
     /// The question.
     pub question: Question,
     /// For the answer.
-    pub answer: oneshot::Sender<Answer>,
+    pub answer: oneshot::Sender<DeciderAnswer>,
 }
 
 /// An answer of the decider.
 #[derive(Debug)]
-pub enum Answer {
+pub enum DeciderAnswer {
     /// It is so, by the log; for these incarnations.
     Done(Vec<(WorkerId, Incarnation)>),
     /// The members, as the coordinator knows them.
@@ -167,13 +167,13 @@ impl Handle {
     }
 
     /// Asks, and waits for the answer.
-    pub async fn ask(&self, question: Question) -> Answer {
+    pub async fn ask(&self, question: Question) -> DeciderAnswer {
         let (answer, answered) = oneshot::channel();
-        let gone = || Answer::Refused(Refusal::Late, "the coordinator ends".to_owned());
+        let gone = || DeciderAnswer::Refused(Refusal::Late, "the coordinator ends".to_owned());
         match self.0.try_send(Told::Ask(Ask { question, answer })) {
             Ok(()) => answered.await.unwrap_or_else(|_| gone()),
             Err(TrySendError::Full(_)) => {
-                Answer::Refused(Refusal::Busy, "too many ask at once; ask again".to_owned())
+                DeciderAnswer::Refused(Refusal::Busy, "too many ask at once; ask again".to_owned())
             }
             Err(TrySendError::Disconnected(_)) => gone(),
         }

@@ -25,7 +25,7 @@
 //!
 //! Not here: how members prepare and commit (`flowkeep::apply`), which caller may ask (`service`).
 
-use super::{Answer, Decider, Pending};
+use super::{Decider, DeciderAnswer, Pending};
 use crate::proto;
 use crate::refusal::Refusal;
 use protocols::membership::{Incarnation, WorkerId};
@@ -122,7 +122,7 @@ impl Decider {
         &mut self,
         view: u32,
         configuration: proto::Configuration,
-        answer: oneshot::Sender<Answer>,
+        answer: oneshot::Sender<DeciderAnswer>,
     ) {
         let newest = self.configured.newest.number;
         let why = if self.configured.is_deciding || newest.checked_add(1) != Some(configuration.number) {
@@ -140,11 +140,11 @@ impl Decider {
         };
         if let Some(why) = why {
             let why = format!("{why}: another was decided meanwhile; nothing has changed, ask again");
-            let _ = answer.send(Answer::Refused(Refusal::Overtaken, why));
+            let _ = answer.send(DeciderAnswer::Refused(Refusal::Overtaken, why));
             return;
         }
         if let Some(why) = self.configured.why_not_during_trial(&configuration) {
-            let _ = answer.send(Answer::Refused(Refusal::OnTrial, why));
+            let _ = answer.send(DeciderAnswer::Refused(Refusal::OnTrial, why));
             return;
         }
         self.decide_configuration(super::trial::dated(configuration), Some(answer));
@@ -153,7 +153,7 @@ impl Decider {
     pub(super) fn decide_configuration(
         &mut self,
         configuration: proto::Configuration,
-        answer: Option<oneshot::Sender<Answer>>,
+        answer: Option<oneshot::Sender<DeciderAnswer>>,
     ) {
         self.configured.is_deciding = true;
         let is_asked = answer.is_some();
@@ -181,7 +181,7 @@ impl Decider {
                 configuration.number
             );
             if let Some(answer) = answer {
-                let _ = answer.send(Answer::Refused(Refusal::LogUnwritable, why));
+                let _ = answer.send(DeciderAnswer::Refused(Refusal::LogUnwritable, why));
             }
         }
     }
@@ -191,7 +191,7 @@ impl Decider {
         &mut self,
         record: u64,
         configuration: proto::Configuration,
-        answer: Option<oneshot::Sender<Answer>>,
+        answer: Option<oneshot::Sender<DeciderAnswer>>,
     ) {
         self.configured.is_deciding = false;
         self.spare.extend(self.configured.take(record, configuration));
@@ -199,7 +199,7 @@ impl Decider {
         self.publish_configuration();
         if let Some(answer) = answer {
             let newest = self.configured.newest.clone();
-            let _ = answer.send(Answer::Configuration(Box::new(newest)));
+            let _ = answer.send(DeciderAnswer::Configuration(Box::new(newest)));
         }
     }
 
@@ -220,7 +220,7 @@ impl Decider {
     fn look_at_reached(&mut self) -> bool {
         let newest = self.configured.newest.number;
         let has = |id: WorkerId| {
-            let name = self.book.name(id);
+            let name = self.number_table.name(id);
             name.is_some_and(|name| self.configured.in_force(name) >= newest)
         };
         let is_reached = self.machine.view().members().iter().all(|member| has(member.id));

@@ -22,8 +22,8 @@
 //!
 //! Not here: members' use of contacts (`flowkeep::run`), which callers may ask (`service`).
 
-use super::book::{Book, Slot};
-use super::{Answer, Decider, Enlisting, Pending};
+use super::number_table::{NumberTable, Slot};
+use super::{Decider, DeciderAnswer, Enlisting, Pending};
 use crate::proto;
 use crate::refusal::Refusal;
 use crate::translate;
@@ -31,27 +31,27 @@ use protocols::membership::{Coordinator, Incarnation, Role, WorkerId};
 use tokio::sync::oneshot;
 
 /// How the members of the view are reached that no configuration lists.
-pub(super) fn contacts(machine: &Coordinator, book: &Book) -> Vec<proto::Contact> {
+pub(super) fn contacts(machine: &Coordinator, number_table: &NumberTable) -> Vec<proto::Contact> {
     let members = machine.view().members();
     let of = |contact: &proto::Contact| {
         let its = members
             .iter()
-            .filter(|known| book.is_of(known.id, &contact.member));
+            .filter(|known| number_table.is_of(known.id, &contact.member));
         let workers: Vec<_> = its.map(|known| (known.id, known.incarnation)).collect();
         (!workers.is_empty()).then(|| proto::Contact {
             workers: translate::workers(&workers),
             ..contact.clone()
         })
     };
-    book.contacts().filter_map(of).collect()
+    number_table.contacts().filter_map(of).collect()
 }
 
 impl Decider {
-    pub(super) fn on_enlist(&mut self, enlisting: Enlisting, answer: oneshot::Sender<Answer>) {
+    pub(super) fn on_enlist(&mut self, enlisting: Enlisting, answer: oneshot::Sender<DeciderAnswer>) {
         let (plan, places) = match self.places_for(&enlisting) {
             Ok(found) => found,
             Err((refusal, why)) => {
-                let _ = answer.send(Answer::Refused(refusal, why));
+                let _ = answer.send(DeciderAnswer::Refused(refusal, why));
                 return;
             }
         };
@@ -68,25 +68,25 @@ impl Decider {
             plan: Some(plan),
         });
         let mut last = None;
-        if !self.book.contacts().any(|known| *known == contact) {
+        if !self.number_table.contacts().any(|known| *known == contact) {
             self.spare
-                .extend(self.book.enlist(self.next_record, contact.clone()));
+                .extend(self.number_table.enlist(self.next_record, contact.clone()));
             let what = proto::record::What::Enlisted(contact);
             last = Some(self.record(what, Pending::Number));
         }
         for (place, (id, _)) in (0..).zip(places) {
             let slot = Slot::new(&member, Role::Runtime, place);
-            if self.book.incarnation(&slot).is_some() {
+            if self.number_table.incarnation(&slot).is_some() {
                 continue;
             }
             let numbered = slot.record(id, Incarnation(incarnation));
-            let before = self.book.number(self.next_record, &numbered);
+            let before = self.number_table.number(self.next_record, &numbered);
             self.spare.extend(before.unwrap_or_default());
             last = Some(self.record(proto::record::What::Numbered(numbered), Pending::Number));
         }
         match (last, self.pending.back_mut()) {
             (Some(_), Some((_, pending))) => *pending = Pending::Enlisted(enlisted, answer),
-            _ => drop(answer.send(Answer::Enlisted(enlisted))),
+            _ => drop(answer.send(DeciderAnswer::Enlisted(enlisted))),
         }
     }
 
@@ -107,7 +107,7 @@ impl Decider {
             );
             return Err((Refusal::PlanDiffers, why));
         }
-        if self.book.is_known(member) && !self.book.is_enlisted(member) {
+        if self.number_table.is_known(member) && !self.number_table.is_enlisted(member) {
             let why = format!(
                 "`{member}` is a member by a configuration: get a token for another name (flowkeep cluster token DIRECTORY --member NAME)"
             );
@@ -117,7 +117,7 @@ impl Decider {
         let bounds = [there.listed, there.most].map(|number| u16::try_from(number).unwrap_or(0));
         let is_held = |owner: &str| self.is_held(owner);
         let places = self
-            .book
+            .number_table
             .room_for(member, *runtimes, (bounds[0], bounds[1]), is_held);
         let places = places.map_err(|why| (Refusal::NoRoom, why))?;
         Ok((there.clone(), places))
@@ -126,8 +126,12 @@ impl Decider {
     /// The plan of a listed member of the view.
     fn plan_in_view(&self) -> Result<&proto::Plan, (Refusal, String)> {
         let members = self.machine.view().members().iter();
-        let mut names = members.filter_map(|known| self.book.name(known.id));
-        let plan = names.find_map(|name| self.book.plan(name).filter(|_| !self.book.is_enlisted(name)));
+        let mut names = members.filter_map(|known| self.number_table.name(known.id));
+        let plan = names.find_map(|name| {
+            self.number_table
+                .plan(name)
+                .filter(|_| !self.number_table.is_enlisted(name))
+        });
         plan.ok_or_else(|| {
             let why = "no member that the configuration lists is in view: start one of them first";
             (Refusal::MemberAway, why.to_owned())
@@ -135,7 +139,11 @@ impl Decider {
     }
 
     fn look_at_addresses(&self, contact: &proto::Contact) -> Result<(), (Refusal, String)> {
-        for other in self.book.contacts().filter(|other| self.is_held(&other.member)) {
+        for other in self
+            .number_table
+            .contacts()
+            .filter(|other| self.is_held(&other.member))
+        {
             if other.member == contact.member {
                 let is_same = (&other.host, &other.address, &other.link_address)
                     == (&contact.host, &contact.address, &contact.link_address);
@@ -164,7 +172,10 @@ impl Decider {
 
     /// Whether a member is in view, or on its way there.
     fn is_held(&self, member: &str) -> bool {
-        let joining = self.joining.iter().any(|(id, _)| self.book.is_of(*id, member));
+        let joining = self
+            .joining
+            .iter()
+            .any(|(id, _)| self.number_table.is_of(*id, member));
         joining || !self.incarnations_of(member).is_empty()
     }
 }

@@ -39,7 +39,7 @@ impl Decider {
     /// Incarnations of a member's workers in the view.
     pub(super) fn incarnations_of(&self, member: &str) -> Vec<(WorkerId, Incarnation)> {
         let members = self.machine.view().members().iter();
-        let its = members.filter(|known| self.book.is_of(known.id, member));
+        let its = members.filter(|known| self.number_table.is_of(known.id, member));
         its.map(|known| (known.id, known.incarnation)).collect()
     }
 }

@@ -12,20 +12,20 @@ impl Decider {
             let heard = self.heard.get(&member.id);
             let silent = heard.map_or(self.begun.elapsed(), |(at, _)| at.elapsed());
             proto::MemberStatus {
-                name: self.book.name(member.id).unwrap_or_default().to_owned(),
+                name: self.number_table.name(member.id).unwrap_or_default().to_owned(),
                 member: Some(translate::member(member)),
                 load: heard.map(|(_, load)| *load),
                 silent: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
                 suspected: suspects.contains(&(member.id, member.incarnation)),
                 configuration: self
-                    .book
+                    .number_table
                     .name(member.id)
                     .map_or(0, |name| self.configured.in_force(name)),
             }
         });
         let trouble = self.is_over.clone().or_else(|| self.trouble.clone());
         let records = self.decisions.len()
-            + self.book.records()
+            + self.number_table.records()
             + self.configured.records()
             + self.shared.records()
             + self.spare.len();

@@ -24,7 +24,7 @@
 //! a confirmed configuration does not go back, and one that goes back is not confirmed.
 
 use super::configured::Configured;
-use super::{Answer, Decider};
+use super::{Decider, DeciderAnswer};
 use crate::proto::Configuration;
 use crate::refusal::Refusal;
 use crate::server::{Event, since_1970};
@@ -92,7 +92,7 @@ impl Configured {
 
 impl Decider {
     /// The one on trial stays.
-    pub(super) fn on_confirm(&mut self, answer: oneshot::Sender<Answer>) {
+    pub(super) fn on_confirm(&mut self, answer: oneshot::Sender<DeciderAnswer>) {
         let number = self.configured.newest.number;
         let why = match (self.configured.trial_until, self.configured.is_deciding) {
             (Some(until), false) if until > Instant::now() => None,
@@ -105,7 +105,7 @@ impl Decider {
             ),
         };
         if let Some(why) = why {
-            let _ = answer.send(Answer::Refused(Refusal::NoTrial, why));
+            let _ = answer.send(DeciderAnswer::Refused(Refusal::NoTrial, why));
             return;
         }
         let stays = Configuration {

@@ -15,7 +15,7 @@ use crate::proto::etcd::kv_client::KvClient;
 use crate::proto::etcd::lease_client::LeaseClient;
 use crate::proto::etcd::{self, compare, request_op, response_op};
 use protocols::election::{
-    self, Answer, Compare, Elected, Found, Hold, Key, NotTaken, Operation, Reading, Transaction,
+    self, Compare, Elected, Found, Hold, Key, NotTaken, Operation, Reading, Transaction, TransactionAnswer,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -214,7 +214,7 @@ impl Calls<'_> {
         }
     }
 
-    fn transact(&self, transaction: Transaction<Bytes>) -> Result<Answer<Bytes>, LogError> {
+    fn transact(&self, transaction: Transaction<Bytes>) -> Result<TransactionAnswer<Bytes>, LogError> {
         let compare = transaction.compare.into_iter();
         let all = |operations: Vec<_>| operations.into_iter().map(|each| self.operation(each)).collect();
         let request = etcd::TxnRequest {
@@ -227,7 +227,7 @@ impl Calls<'_> {
             async move { KvClient::new(channel).txn(request).await }
         };
         let answer = self.runtime.block_on(at_any(self.endpoints, call))?;
-        Ok(Answer {
+        Ok(TransactionAnswer {
             succeeded: answer.succeeded,
             revision: answer.header.map_or(0, |header| header.revision),
             found: answer.responses.into_iter().map(found).collect(),

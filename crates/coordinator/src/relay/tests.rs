@@ -60,7 +60,7 @@ fn an_answer_goes_to_the_request_of_its_number() {
         a.say(first.number, What::Answer(first.request)).await;
         assert_eq!(one.await.unwrap().unwrap(), b"one");
         assert_eq!(other.await.unwrap().unwrap(), b"other");
-        assert!(relay.book().servers["a"].waiting.is_empty());
+        assert!(relay.request_table().servers["a"].waiting.is_empty());
     });
 }
 
@@ -75,7 +75,7 @@ fn a_member_that_is_silent_away_or_ends_is_refused_by_name() {
         let late = a.asked.recv().await.unwrap();
         assert_eq!(refusal(silent.await.unwrap()), Refusal::MemberSilent);
         assert!(began.elapsed() >= PATIENCE && began.elapsed() < 2 * PATIENCE);
-        assert!(relay.book().servers["a"].waiting.is_empty());
+        assert!(relay.request_table().servers["a"].waiting.is_empty());
         // No request gets an answer that comes late; the next one has its own.
         a.say(late.number, What::Answer(b"late".to_vec())).await;
         let next = ask(&relay, "a", b"next");
@@ -147,7 +147,7 @@ fn requests_under_way_are_bounded_at_a_member_and_in_all() {
         let request = last.asked.recv().await.unwrap();
         last.say(request.number, What::Answer(Vec::new())).await;
         assert!(other.await.unwrap().is_ok());
-        let waiting = |name: &str| relay.book().servers[name].waiting.len();
+        let waiting = |name: &str| relay.request_table().servers[name].waiting.len();
         assert_eq!(
             waiting("m7"),
             MEMBER_MAX - 1,

@@ -12,7 +12,7 @@
 //! | `Configure`, `Confirm`, `MakeToken` | operators with admin |
 
 use super::connections::Peer;
-use crate::decider::{Answer, Enlisting, Handle, Published, Question, TRIAL_MS};
+use crate::decider::{DeciderAnswer, Enlisting, Handle, Published, Question, TRIAL_MS};
 use crate::identity::{Authority, Caller, Right, Token, is_name};
 use crate::kept::{Keeper, Kept};
 use crate::proto::coordinator_server::Coordinator;
@@ -285,7 +285,7 @@ impl Coordinator for Service {
             numbers,
             plan: request.plan.filter(is_plan),
         };
-        let Answer::Done(incarnations) = self.ask(&peer, question).await? else {
+        let DeciderAnswer::Done(incarnations) = self.ask(&peer, question).await? else {
             return Err(Status::internal("another answer"));
         };
         let newest = self.newest.borrow().view.clone();
@@ -303,7 +303,7 @@ impl Coordinator for Service {
             Err(why) => return Err(self.refuse(Some(&peer), Refusal::Malformed, why)),
         };
         match self.ask(&peer, Question::Enlist(Box::new(enlisting))).await? {
-            Answer::Enlisted(answer) => Ok(Response::new(*answer)),
+            DeciderAnswer::Enlisted(answer) => Ok(Response::new(*answer)),
             _ => Err(Status::internal("another answer")),
         }
     }
@@ -358,7 +358,7 @@ impl Coordinator for Service {
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answered<proto::StatusAnswer> {
         let peer = self.operator(&request, "Status", Right::Read, true)?;
         match self.ask(&peer, Question::Status).await? {
-            Answer::Status(mut status) => {
+            DeciderAnswer::Status(mut status) => {
                 status.serving = self.relay.serving();
                 status.counted = self.kept.members();
                 Ok(Response::new(*status))
@@ -410,7 +410,7 @@ impl Coordinator for Service {
     async fn confirm(&self, request: Request<proto::ConfirmRequest>) -> Answered<proto::ConfirmAnswer> {
         let peer = self.operator(&request, "Confirm", Right::Admin, false)?;
         match self.ask(&peer, Question::Confirm).await? {
-            Answer::Configuration(configuration) => Ok(Response::new(proto::ConfirmAnswer {
+            DeciderAnswer::Configuration(configuration) => Ok(Response::new(proto::ConfirmAnswer {
                 number: configuration.number,
             })),
             _ => Err(Status::internal("another answer")),
@@ -423,7 +423,7 @@ impl Coordinator for Service {
     ) -> Answered<proto::Configuration> {
         let peer = self.operator(&request, "Configuration", Right::Admin, true)?;
         match self.ask(&peer, Question::Configuration).await? {
-            Answer::Configuration(configuration) => Ok(Response::new(*configuration)),
+            DeciderAnswer::Configuration(configuration) => Ok(Response::new(*configuration)),
             _ => Err(Status::internal("another answer")),
         }
     }

@@ -116,7 +116,7 @@ impl AsyncWrite for Session {
 }
 
 #[derive(Clone)]
-struct Door {
+struct Admission {
     acceptor: TlsAcceptor,
     sessions: mpsc::Sender<io::Result<Session>>,
     known: Arc<Semaphore>,
@@ -135,7 +135,7 @@ pub async fn accept(
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
     };
-    let door = Door {
+    let admission = Admission {
         acceptor: TlsAcceptor::from(tls),
         sessions,
         known: Arc::new(Semaphore::new(KNOWN_MAX)),
@@ -155,24 +155,24 @@ pub async fn accept(
             true => HANDSHAKE_CROWDED,
             false => HANDSHAKE,
         };
-        let door = door.clone();
+        let admission = admission.clone();
         tokio::spawn(async move {
             let shaken = tokio::select! {
-                shaken = door.shake(stream, longest) => shaken,
+                shaken = admission.shake(stream, longest) => shaken,
                 _ = place => Err(Refusal::Connections),
             };
             let let_in = match shaken {
-                Ok(stream) => door.let_in(stream, from).await,
+                Ok(stream) => admission.let_in(stream, from).await,
                 Err(refusal) => Err(refusal),
             };
             if let Err(refusal) = let_in {
-                door.refuse(refusal, from);
+                admission.refuse(refusal, from);
             }
         });
     }
 }
 
-impl Door {
+impl Admission {
     async fn shake(&self, stream: TcpStream, longest: Duration) -> Result<TlsStream<TcpStream>, Refusal> {
         let _ = stream.set_nodelay(true);
         let handshake = timeout(longest, self.acceptor.accept(stream)).await;

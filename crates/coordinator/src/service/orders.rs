@@ -11,10 +11,10 @@
 
 use super::calls::Service;
 use super::connections::Peer;
-use crate::decider::{Answer, Question};
+use crate::decider::{DeciderAnswer, Question};
 use crate::proto::{self, MemberAnswer, WorkerRole};
 use crate::refusal::Refusal;
-use crate::relay::Order;
+use crate::relay::MemberOrder;
 use std::collections::BTreeMap;
 use tonic::Status;
 
@@ -32,7 +32,7 @@ impl Service {
     }
 
     async fn owners(&self, peer: &Peer) -> Result<Owners, Status> {
-        let Answer::Status(status) = self.ask(peer, Question::Status).await? else {
+        let DeciderAnswer::Status(status) = self.ask(peer, Question::Status).await? else {
             return Err(Status::internal("another answer"));
         };
         let mut owners = Owners::new();
@@ -61,7 +61,7 @@ impl Service {
         })
     }
 
-    async fn order(&self, peer: &Peer, member: &str, order: Order<'_>) -> Result<MemberAnswer, Status> {
+    async fn order(&self, peer: &Peer, member: &str, order: MemberOrder<'_>) -> Result<MemberAnswer, Status> {
         let said = (self.scribe)(order);
         let request = said.map_err(|why| self.refuse(Some(peer), Refusal::Malformed, why))?;
         match self.relay.ask(member, request).await {
@@ -85,7 +85,7 @@ impl Service {
         let member = self.owner(peer, &owners, source)?;
         self.owner(peer, &owners, target)?;
         let flows = request.flows;
-        let order = Order::Migrate {
+        let order = MemberOrder::Migrate {
             source,
             target,
             flows,
@@ -116,7 +116,7 @@ impl Service {
             self.owner(peer, &owners, replica)?;
         }
         let member = self.owner(peer, &owners, runtime)?;
-        let order = Order::Replica { runtime, replica };
+        let order = MemberOrder::Replica { runtime, replica };
         Ok(vec![self.order(peer, member, order).await?])
     }
 
@@ -126,7 +126,7 @@ impl Service {
         owners: &Owners,
         request: &proto::SetReplicasRequest,
     ) -> Result<Vec<MemberAnswer>, Status> {
-        let order = Order::Copy {
+        let order = MemberOrder::Copy {
             chain: &request.chain,
             policy: &request.policy,
         };

@@ -2,7 +2,7 @@
 
 use super::calls::Service;
 use super::connections::Peer;
-use crate::decider::{Answer, Question};
+use crate::decider::{DeciderAnswer, Question};
 use crate::refusal::Refusal;
 use crate::server::Event;
 use tonic::Status;
@@ -22,9 +22,9 @@ impl Service {
         refusal.status(why)
     }
 
-    pub(super) async fn ask(&self, peer: &Peer, question: Question) -> Result<Answer, Status> {
+    pub(super) async fn ask(&self, peer: &Peer, question: Question) -> Result<DeciderAnswer, Status> {
         match self.handle.ask(question).await {
-            Answer::Refused(refusal, why) => Err(self.refuse(Some(peer), refusal, why)),
+            DeciderAnswer::Refused(refusal, why) => Err(self.refuse(Some(peer), refusal, why)),
             answer => Ok(answer),
         }
     }

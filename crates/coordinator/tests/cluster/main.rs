@@ -213,7 +213,8 @@ fn be_a_coordinator() {
     let directory = std::path::Path::new(directory);
     let say = Arc::new(|event: Event| println!("{event}"));
     let mut settings =
-        flowkeep_coordinator::server::Settings::read(directory, listen.parse().unwrap(), say).unwrap();
+        flowkeep_coordinator::server::CoordinatorSettings::read(directory, listen.parse().unwrap(), say)
+            .unwrap();
     settings.timing = TIMING;
     let log = Embedded::open(&directory.join("log")).unwrap();
     let _server = Server::start(settings, Box::new(log)).unwrap();

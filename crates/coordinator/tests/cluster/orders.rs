@@ -7,7 +7,7 @@ use flowkeep_coordinator::identity::{Caller, Right};
 use flowkeep_coordinator::log::Embedded;
 use flowkeep_coordinator::operator::{Line, Operator};
 use flowkeep_coordinator::refusal::{self, Refusal};
-use flowkeep_coordinator::relay::Order;
+use flowkeep_coordinator::relay::MemberOrder;
 use flowkeep_coordinator::server::Server;
 use protocols::membership::{Role, WorkerId};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Orders of these tests are said as they are shown.
-fn scribe(order: Order<'_>) -> Result<Vec<u8>, String> {
+fn scribe(order: MemberOrder<'_>) -> Result<Vec<u8>, String> {
     match order {
-        Order::Copy { policy: "some", .. } => Err("no policy is called `some`".to_owned()),
+        MemberOrder::Copy { policy: "some", .. } => Err("no policy is called `some`".to_owned()),
         order => Ok(format!("{order:?}").into_bytes()),
     }
 }
@@ -81,15 +81,15 @@ fn orders() {
     let mut operate = line(&cluster, &server, Right::Operate);
     let mut read = line(&cluster, &server, Right::Read);
 
-    let said = |order: Order<'_>| [b"did: ", format!("{order:?}").as_bytes()].concat();
-    let order = Order::Migrate {
+    let said = |order: MemberOrder<'_>| [b"did: ", format!("{order:?}").as_bytes()].concat();
+    let order = MemberOrder::Migrate {
         source: 1,
         target: 0,
         flows: 7,
     };
     let answer = operate.migrate(1, 0, 7).unwrap();
     assert_eq!((answer.member.as_str(), answer.answer), ("b", said(order)));
-    let order = Order::Replica {
+    let order = MemberOrder::Replica {
         runtime: 0,
         replica: Some(1),
     };
@@ -99,7 +99,7 @@ fn orders() {
         (answers[0].member.as_str(), &answers[0].answer),
         ("a", &said(order))
     );
-    let order = Order::Copy {
+    let order = MemberOrder::Copy {
         chain: "all",
         policy: "commit",
     };
@@ -165,12 +165,15 @@ fn members_hear_what_runtimes_do() {
     let loads = edge.loads.clone();
     let _edge = Process::join(edge, &links).unwrap();
     let a = flowkeep_coordinator::agent::Agent::join(cluster.member("a", 1, &[Role::Runtime], at));
-    let (_agent, mut seats) = a.unwrap();
-    seats[0].figures().packet_rate.store(1234, Ordering::Relaxed);
-    seats[0].figures().cpu.store(567, Ordering::Relaxed);
+    let (_agent, mut member_slots) = a.unwrap();
+    member_slots[0]
+        .figures()
+        .packet_rate
+        .store(1234, Ordering::Relaxed);
+    member_slots[0].figures().cpu.store(567, Ordering::Relaxed);
     let begun = std::time::Instant::now();
     until("the switch has heard", || {
-        seats[0].turn(begun.elapsed().as_nanos() as u64);
+        member_slots[0].turn(begun.elapsed().as_nanos() as u64);
         let loads = loads.newest();
         loads.len() == 1 && (loads[0].runtime, loads[0].packet_rate, loads[0].cpu) == (0, 1234, 567)
     });

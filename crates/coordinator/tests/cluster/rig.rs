@@ -1,11 +1,11 @@
 //! A cluster for tests: a coordinator (in this process, or in one of its own that can be killed),
 //! members with worker threads that grant each other leases.
 
-use flowkeep_coordinator::agent::{Agent, AgentError, Seat, Settings as AgentSettings};
+use flowkeep_coordinator::agent::{Agent, AgentError, AgentSettings, MemberSlot};
 use flowkeep_coordinator::identity::{Authority, Caller, Identity, Right};
 use flowkeep_coordinator::log::Embedded;
 use flowkeep_coordinator::proto;
-use flowkeep_coordinator::server::{Event, Server, Settings};
+use flowkeep_coordinator::server::{CoordinatorSettings, Event, Server};
 use protocols::membership::{Incarnation, Role, Term, Timing, WorkerId};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -91,10 +91,10 @@ impl Cluster {
         self.directory.path().join("log")
     }
 
-    pub fn settings(&self, listen: SocketAddr) -> Settings {
+    pub fn settings(&self, listen: SocketAddr) -> CoordinatorSettings {
         let events = self.events.clone();
         let note = move |event| events.lock().unwrap().push(event);
-        let mut settings = Settings::read(self.directory.path(), listen, Arc::new(note)).unwrap();
+        let mut settings = CoordinatorSettings::read(self.directory.path(), listen, Arc::new(note)).unwrap();
         settings.timing = TIMING;
         settings
     }
@@ -160,26 +160,26 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn start(mut seat: Seat, links: Arc<Links>) -> Self {
+    pub fn start(mut member_slot: MemberSlot, links: Arc<Links>) -> Self {
         let (view, is_fenced) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (hang, end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let shared = (view.clone(), is_fenced.clone(), hang.clone(), end.clone());
-        let id = seat.id();
+        let id = member_slot.id();
         let thread = thread::spawn(move || {
             let (view, is_fenced, hang, end) = shared;
-            seat.set_ready();
+            member_slot.set_ready();
             let begun = Instant::now();
             // Workers' clocks are years apart.
             let ahead = u64::from(id.number) * 365 * 86_400_000_000_000;
             while !end.load(Ordering::Relaxed) {
                 if !hang.load(Ordering::Relaxed) {
                     let now = || ahead + begun.elapsed().as_nanos() as u64;
-                    seat.turn(now());
-                    links.step(&mut seat, &now);
-                    seat.figures().packets.fetch_add(1, Ordering::Relaxed);
-                    seat.figures().dropped_packets.store(3, Ordering::Relaxed);
-                    view.store(seat.membership().view().number.into(), Ordering::Relaxed);
-                    is_fenced.store(seat.membership().is_fenced(), Ordering::Relaxed);
+                    member_slot.turn(now());
+                    links.step(&mut member_slot, &now);
+                    member_slot.figures().packets.fetch_add(1, Ordering::Relaxed);
+                    member_slot.figures().dropped_packets.store(3, Ordering::Relaxed);
+                    view.store(member_slot.membership().view().number.into(), Ordering::Relaxed);
+                    is_fenced.store(member_slot.membership().is_fenced(), Ordering::Relaxed);
                 }
                 thread::sleep(Duration::from_millis(5));
             }
@@ -202,7 +202,7 @@ impl Worker {
         self.view.load(Ordering::Relaxed)
     }
 
-    /// The thread ends, and its seat with it.
+    /// The thread ends, and its member slot with it.
     pub fn end(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -219,9 +219,9 @@ impl Drop for Worker {
 
 impl Links {
     /// Asks for leases, grants, takes grants, acts if it may; and notes errors.
-    fn step(&self, seat: &mut Seat, now: &dyn Fn() -> u64) {
-        let (me, incarnation) = (seat.id(), seat.incarnation());
-        let membership = seat.membership();
+    fn step(&self, member_slot: &mut MemberSlot, now: &dyn Fn() -> u64) {
+        let (me, incarnation) = (member_slot.id(), member_slot.incarnation());
+        let membership = member_slot.membership();
         let view = membership.view().clone();
         for (peer, other) in view
             .members()
@@ -293,8 +293,10 @@ pub struct Process {
 
 impl Process {
     pub fn join(settings: AgentSettings, links: &Arc<Links>) -> Result<Self, AgentError> {
-        let (agent, seats) = Agent::join(settings)?;
-        let workers = seats.into_iter().map(|seat| Worker::start(seat, links.clone()));
+        let (agent, member_slots) = Agent::join(settings)?;
+        let workers = member_slots
+            .into_iter()
+            .map(|member_slot| Worker::start(member_slot, links.clone()));
         Ok(Process {
             workers: workers.collect(),
             agent: Some(agent),

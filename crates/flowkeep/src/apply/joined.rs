@@ -32,7 +32,7 @@
 
 use super::report::{Change, Fixed, Outcome, Receipt};
 use super::settings::{Difference, changes_copies};
-use super::{Held, Live, Read, Source, Stop, Wanted, Workers, adopt, refused, settle};
+use super::{Held, Live, Read, Source, Stop, Wanted, Workers, adopt, refused, wait_until_asked};
 use crate::config::chains::{chains_of, with_chains};
 use crate::config::{self, Config};
 use crate::member::secrets::{Agreement, digest};
@@ -105,7 +105,7 @@ pub struct Joined {
 /// The change that a member is to prepare.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct PartRequest {
     /// The number that it is to have.
     pub number: u64,
     /// The file, for messages.
@@ -250,7 +250,7 @@ impl Live {
     }
 
     /// Says what a change would do here, and holds it unless it is dry or would cut without leave.
-    pub fn prepare_part(&self, part: &Part, workers: &dyn Workers) -> Result<Prepared, String> {
+    pub fn prepare_part(&self, part: &PartRequest, workers: &dyn Workers) -> Result<Prepared, String> {
         let (joined, source) = self.member()?;
         let mut held = self.try_held()?;
         self.drop_late(&mut held, workers);
@@ -278,7 +278,7 @@ impl Live {
 
     fn rehearse_part(
         &self,
-        part: &Part,
+        part: &PartRequest,
         source: &Source,
         held: &mut Held,
         workers: &dyn Workers,
@@ -467,7 +467,7 @@ impl Live {
         self.stand(&ready, held);
         let (number, prepared) = (ready.number, ready.prepared);
         adopt(ready.wanted, held);
-        settle(workers, &mut receipt);
+        wait_until_asked(workers, &mut receipt);
         receipt.seconds = (prepared + began.elapsed()).as_secs_f64();
         if let Some(joined) = &self.joined {
             *lock(&joined.receipt) = Some((number, receipt));

@@ -128,20 +128,20 @@ impl Ticket {
     const USED: u8 = 1;
     const TAKEN_BACK: u8 = 2;
 
-    fn settle(&self, how: u8) -> bool {
+    fn decide(&self, how: u8) -> bool {
         self.0
             .compare_exchange(0, how, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
     /// For the runtime: whether it may commit.
-    pub fn punch(&self) -> bool {
-        self.settle(Self::USED)
+    pub fn redeem(&self) -> bool {
+        self.decide(Self::USED)
     }
 
     /// For the change that gave it: whether it was not used, and cannot be any more.
     pub fn take_back(&self) -> bool {
-        self.settle(Self::TAKEN_BACK)
+        self.decide(Self::TAKEN_BACK)
     }
 }
 
@@ -585,7 +585,7 @@ impl Live {
         receipt.warning = self.follow(held, workers).err();
         receipt.generation = held.generation;
         receipt.runtimes = self.infos().len();
-        settle(workers, &mut receipt);
+        wait_until_asked(workers, &mut receipt);
         receipt.seconds = (prepared + began.elapsed()).as_secs_f64();
         change.receipt = Some(receipt);
         change.outcome = Outcome::Applied;
@@ -627,7 +627,7 @@ impl Live {
     /// Has the runtimes that have committed to a plan go back to the configuration of the others,
     /// once their flows have been asked.
     fn go_back(&self, held: &mut Held, plan: &Plan, workers: &dyn Workers, committed: &[bool]) {
-        settle(workers, &mut Receipt::default());
+        wait_until_asked(workers, &mut Receipt::default());
         // Numbers are never used twice; runtimes that never left stay at theirs.
         let generation = Generation(held.generation + 2);
         let back: Vec<usize> = (0..committed.len())
@@ -653,7 +653,7 @@ impl Live {
             })
             .collect();
         workers.commit(&tickets);
-        settle(workers, &mut Receipt::default());
+        wait_until_asked(workers, &mut Receipt::default());
         held.generation += 2;
     }
 }
@@ -753,7 +753,7 @@ fn count(sum: &mut Vec<CutCount>, more: &[Named]) -> u64 {
 }
 
 /// Waits until every flow has been asked, but for those whose calls go on waiting.
-fn settle(workers: &dyn Workers, receipt: &mut Receipt) {
+fn wait_until_asked(workers: &dyn Workers, receipt: &mut Receipt) {
     let (deadline, calls) = (Instant::now() + PATIENCE, Instant::now() + CALLS);
     for runtime in 0..workers.runtimes() {
         while let Some(state) = workers.state(runtime) {

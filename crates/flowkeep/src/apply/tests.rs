@@ -68,7 +68,7 @@ impl Workers for Pair {
     fn commit(&self, tickets: &[Ticket]) -> Vec<bool> {
         let commit = |(index, ticket): (usize, &Ticket)| {
             let is_stuck = index == 1 && self.is_stuck.get();
-            !is_stuck && ticket.punch() && self.runtimes[index].borrow_mut().commit_change()
+            !is_stuck && ticket.redeem() && self.runtimes[index].borrow_mut().commit_change()
         };
         tickets.iter().enumerate().map(commit).collect()
     }
@@ -328,7 +328,7 @@ fn going_back_cuts_what_it_must_and_counts_it_and_is_tried_again() {
 #[test]
 fn a_ticket_is_used_or_taken_back_once() {
     let used = Ticket::default();
-    assert!(used.punch() && !used.take_back() && !used.punch());
+    assert!(used.redeem() && !used.take_back() && !used.redeem());
     let back = Ticket::default();
-    assert!(back.take_back() && !back.punch());
+    assert!(back.take_back() && !back.redeem());
 }

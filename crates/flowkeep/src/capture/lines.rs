@@ -1,6 +1,6 @@
 //! Captured packets as lines, as tcpdump prints them by and large.
 
-use super::{Frame, Place};
+use super::{CapturePoint, Frame};
 use crate::trace::time_of_day;
 use wire::memory::Region;
 use wire::{LinkType, PacketBox, Pool};
@@ -34,9 +34,9 @@ impl Lines {
             .get(usize::from(frame.port))
             .map_or("?", String::as_str);
         let place = match frame.place {
-            Place::In => "In",
-            Place::Out => "Out",
-            Place::Drop => "Drop",
+            CapturePoint::In => "In",
+            CapturePoint::Out => "Out",
+            CapturePoint::Drop => "Drop",
         };
         let width = self.width;
         let mut head = format!("{} {port:width$} {place:<4}", time_of_day(frame.time_ns));

@@ -68,7 +68,7 @@ pub struct Wanted {
 /// Where a packet was captured.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum CapturePoint {
     /// A port brought it.
     In,
     /// A port took it.
@@ -87,7 +87,7 @@ pub struct Frame {
     /// Its link type, pcap's number.
     pub link: u32,
     /// Where.
-    pub place: Place,
+    pub place: CapturePoint,
     /// Of a drop: `function: reason`, or the reason alone where Flowkeep itself dropped.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,

@@ -10,7 +10,7 @@
 //!
 //! Source: draft-ietf-opsawg-pcapng 4.1 to 4.3, 4.6.
 
-use super::{Frame, Place};
+use super::{CapturePoint, Frame};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -89,8 +89,8 @@ impl<W: Write> Writer<W> {
         }
         // Inbound or outbound; a dropped packet had come in.
         let direction = match frame.place {
-            Place::In | Place::Drop => 1_u32,
-            Place::Out => 2,
+            CapturePoint::In | CapturePoint::Drop => 1_u32,
+            CapturePoint::Out => 2,
         };
         option(&mut body, EPB_FLAGS, &direction.to_le_bytes());
         option(&mut body, END, &[]);

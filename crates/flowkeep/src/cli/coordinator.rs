@@ -10,7 +10,7 @@ use crate::signals::StopSignal;
 use clap::Args;
 use coordinator::guard::{self, BEAT, Beats, Patience};
 use coordinator::log::{Embedded, Etcd, Log};
-use coordinator::server::{Event, Server, Settings};
+use coordinator::server::{CoordinatorSettings, Event, Server};
 use nf::Period;
 use protocols::membership::{Term, Timing};
 use std::collections::BTreeMap;
@@ -116,13 +116,14 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
             lines.say(level_of(&event), format_args!("{event}{more}"));
         }
     });
-    let mut settings = Settings::read(&words.data, words.listen, events).map_err(|why| Failure {
-        code: USAGE,
-        message: format!(
-            "error: {why}\n  begin a cluster with: flowkeep cluster init {}",
-            words.data.display()
-        ),
-    })?;
+    let mut settings =
+        CoordinatorSettings::read(&words.data, words.listen, events).map_err(|why| Failure {
+            code: USAGE,
+            message: format!(
+                "error: {why}\n  begin a cluster with: flowkeep cluster init {}",
+                words.data.display()
+            ),
+        })?;
     settings.timing = timing(words)?;
     settings.judge = rights::judge;
     settings.scribe = scribe::say;
@@ -193,7 +194,7 @@ impl Pulse {
     }
 }
 
-fn start(settings: Settings, log: Box<dyn Log>) -> Result<Server, Failure> {
+fn start(settings: CoordinatorSettings, log: Box<dyn Log>) -> Result<Server, Failure> {
     Server::start(settings, log).map_err(|why| ended(why.may_pass(), &why))
 }
 

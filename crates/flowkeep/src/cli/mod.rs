@@ -23,6 +23,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 flows would be cut
 //! (`chain diff`, `chain apply`), 130 broken off by a second signal.
 
+mod arguments;
 mod asking;
 mod balancing;
 mod chains;
@@ -42,7 +43,6 @@ mod scaling;
 mod shapes;
 mod storing;
 mod watching;
-mod words;
 
 #[cfg(test)]
 mod shown;
@@ -51,6 +51,11 @@ mod tests;
 
 use crate::member::Kind;
 use crate::registry::Registry;
+use arguments::{
+    Bench, Capture, ChainVerb, Ending, FlowVerb, FunctionVerb, LabVerb, Listing, MemberWords, New, NodeWords,
+    PortVerb, ReplicationVerb, Run, RuntimeVerb, Said, Sim, Top, Which,
+};
+pub use arguments::{PageSize, Scenario};
 use clap::{Parser, Subcommand};
 use jobs::Jobs;
 use reach::Asking;
@@ -58,11 +63,6 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use words::{
-    Bench, Capture, ChainVerb, Ending, FlowVerb, FunctionVerb, LabVerb, Listing, MemberWords, New, NodeWords,
-    PortVerb, ReplicationVerb, Run, RuntimeVerb, Said, Sim, Top, Which,
-};
-pub use words::{PageSize, Scenario};
 
 /// Exit code of a command that failed.
 pub const FAILURE: u8 = 1;

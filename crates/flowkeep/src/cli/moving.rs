@@ -25,7 +25,7 @@ use super::{Asking, Failure, Which, print};
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{Answer, Key, Request};
-use crate::moving::{Leaving, NEW_FLOWS, Order, Part, Receipt};
+use crate::moving::{Leaving, NEW_FLOWS, Order, OrderPart, Receipt};
 use crate::report::RuntimeStatus;
 use crate::shape::Shape;
 use schemars::JsonSchema;
@@ -442,7 +442,11 @@ impl fmt::Display for Resumed {
 }
 
 /// Says whether a runtime takes flows; parts of orders that were taken back with that.
-pub(super) fn set_leaving(client: &mut Client, runtime: u16, leaving: Leaving) -> Result<Vec<Part>, Failure> {
+pub(super) fn set_leaving(
+    client: &mut Client,
+    runtime: u16,
+    leaving: Leaving,
+) -> Result<Vec<OrderPart>, Failure> {
     match ask(client, &Request::Leaving { runtime, leaving })? {
         Answer::Leaving(parts) => Ok(parts),
         _ => Err(foreign()),
@@ -459,7 +463,7 @@ pub(super) fn carry_out(client: &mut Client, order: Order) -> Result<Receipt, Fa
 }
 
 /// Waits until an order is over, telling people how far it is.
-pub(super) fn see_to_the_end(client: &mut Client, parts: &[Part]) -> Result<Receipt, Failure> {
+pub(super) fn see_to_the_end(client: &mut Client, parts: &[OrderPart]) -> Result<Receipt, Failure> {
     let mut stderr = io::stderr();
     let is_watched = stderr.is_terminal();
     see_through(
@@ -474,7 +478,7 @@ pub(super) fn see_to_the_end(client: &mut Client, parts: &[Part]) -> Result<Rece
 /// is.
 fn see_through(
     client: &mut Client,
-    parts: &[Part],
+    parts: &[OrderPart],
     terminal: Option<&mut dyn Write>,
     stuck: Duration,
 ) -> Result<Receipt, Failure> {

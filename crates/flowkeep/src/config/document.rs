@@ -279,7 +279,8 @@ impl<'t, 'r> Document<'t, 'r> {
     }
 
     /// Notes a problem at a setting, given by its path; empty for the whole file. Where the path
-    /// leads further than the text, the last place on it counts; the whole file where there is none.
+    /// leads further than the text, the last place on it counts; the whole file where there is
+    /// none.
     pub fn problem_at(&mut self, path: &str, problem: &str, remedy: &str) {
         let place = match self.find_nearest(path) {
             None => Problem::of_file(&self.file),

@@ -27,7 +27,7 @@
 
 use super::members::{Members, OfMember, with_remedy};
 use super::{Answer, FOREIGN, REQUEST_MAX, Request};
-use crate::apply::joined::{Part, PartDone, Prepared};
+use crate::apply::joined::{PartDone, PartRequest, Prepared};
 use crate::apply::report::{Change, CutCount, MemberPart, Outcome, Receipt};
 use crate::apply::trial::time_of;
 use crate::apply::{Ask, LISTED_MAX};
@@ -111,7 +111,7 @@ fn attempt(members: &mut Members, ask: &Ask) -> Result<Change, Failed> {
         return Err(problem.into());
     }
     let text = text_of(members, ask)?;
-    let part = Part {
+    let part = PartRequest {
         number: number.saturating_add(1),
         file: text.file.clone(),
         text: text.text.clone(),
@@ -205,7 +205,7 @@ fn text_of(members: &mut Members, ask: &Ask) -> Result<Text, String> {
     })
 }
 
-fn prepare(members: &mut Members, names: &[String], part: Part, ask: &Ask) -> Result<Verdict, String> {
+fn prepare(members: &mut Members, names: &[String], part: PartRequest, ask: &Ask) -> Result<Verdict, String> {
     let (number, file, held) = (part.number, part.file.clone(), (part.number, part.by));
     let request = Request::Prepare(Box::new(part));
     let length = serde_json::to_vec(&request).map_or(0, |bytes| bytes.len() as u64);

@@ -36,7 +36,7 @@ use super::rights::Reach;
 use super::{Answer, FOREIGN, Key, Reply, Request};
 use crate::apply::trial::TrialStatus;
 use crate::cluster::{Cursor, Observed};
-use crate::moving::{Deletion, Order, Part, Receipt};
+use crate::moving::{Deletion, Order, OrderPart, Receipt};
 use crate::report::FlowList;
 use crate::run::part::MEMBERS_RUNTIMES;
 use crate::tables::{Said, Told};
@@ -558,8 +558,8 @@ impl Members {
     }
 
     /// The receipt of parts of an order, all of them.
-    fn receipt(&mut self, parts: &[Part]) -> Result<Answer, String> {
-        let mut of_member: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+    fn receipt(&mut self, parts: &[OrderPart]) -> Result<Answer, String> {
+        let mut of_member: BTreeMap<String, Vec<OrderPart>> = BTreeMap::new();
         for part in parts {
             of_member.entry(self.owner(part.0)?).or_default().push(*part);
         }

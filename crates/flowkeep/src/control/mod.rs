@@ -45,7 +45,7 @@ use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::config::ReplicationPolicy;
 use crate::explain::{Explain, Explanation};
 use crate::following;
-use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
+use crate::moving::{self, Deletion, Killed, Order, OrderPart, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
 use crate::tables::Told;
 use rustix::fs::{Mode, OFlags, open};
@@ -115,7 +115,7 @@ pub enum Request {
     /// Another configuration: to tell its effects, or to put it in force.
     Change(Ask),
     /// One member's half of a change over all members: its effects, held until it is decided.
-    Prepare(Box<joined::Part>),
+    Prepare(Box<joined::PartRequest>),
     /// The change that is held with this number is not wanted.
     TakeBack {
         /// The number.
@@ -140,7 +140,7 @@ pub enum Request {
     /// How an order goes, by its parts.
     Receipt {
         /// The parts.
-        parts: Vec<Part>,
+        parts: Vec<OrderPart>,
     },
     /// A runtime is to take no new flows, or to take them again.
     Leaving {
@@ -346,13 +346,13 @@ pub enum Answer {
     /// To [`Request::Confirm`]: the number of the configuration that stays.
     Confirmed(u64),
     /// To [`Request::Move`]: it has begun; its parts. To [`Request::Cancel`]: they end.
-    Ordered(Vec<Part>),
+    Ordered(Vec<OrderPart>),
     /// To [`Request::Delete`].
     Deleted(Deletion),
     /// To [`Request::Receipt`].
     Receipt(Receipt),
     /// To [`Request::Leaving`]: so it is; parts of orders that were taken back with that.
-    Leaving(Vec<Part>),
+    Leaving(Vec<OrderPart>),
     /// To [`Request::Orders`].
     Orders(Vec<UnderWay>),
     /// To [`Request::Add`]: which.

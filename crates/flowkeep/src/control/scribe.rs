@@ -7,9 +7,9 @@ use crate::moving::Order;
 use coordinator::relay;
 
 /// For a coordinator: the request to a member.
-pub fn say(order: relay::Order<'_>) -> Result<Vec<u8>, String> {
+pub fn say(order: relay::MemberOrder<'_>) -> Result<Vec<u8>, String> {
     let request = match order {
-        relay::Order::Migrate {
+        relay::MemberOrder::Migrate {
             source,
             target,
             flows,
@@ -19,11 +19,11 @@ pub fn say(order: relay::Order<'_>) -> Result<Vec<u8>, String> {
             count: (flows > 0).then(|| u32::try_from(flows).unwrap_or(u32::MAX)),
             ..Order::default()
         }),
-        relay::Order::Copy { chain, policy } => Request::Replication {
+        relay::MemberOrder::Copy { chain, policy } => Request::Replication {
             chain: chain.to_owned(),
             policy: policy_of(policy)?,
         },
-        relay::Order::Replica { runtime, replica } => Request::Replica { runtime, replica },
+        relay::MemberOrder::Replica { runtime, replica } => Request::Replica { runtime, replica },
     };
     serde_json::to_vec(&request).map_err(|error| error.to_string())
 }
@@ -48,13 +48,13 @@ mod tests {
     fn each_order_is_a_request_that_an_operator_may_make() {
         let policy = "store_commit";
         let all = [
-            relay::Order::Migrate {
+            relay::MemberOrder::Migrate {
                 source: 1,
                 target: 2,
                 flows: 7,
             },
-            relay::Order::Copy { chain: "all", policy },
-            relay::Order::Replica {
+            relay::MemberOrder::Copy { chain: "all", policy },
+            relay::MemberOrder::Replica {
                 runtime: 1,
                 replica: None,
             },
@@ -68,13 +68,13 @@ mod tests {
         let chain = "all".to_owned();
         let policy = Some(ReplicationPolicy::StoreCommit);
         assert_eq!(copies, Request::Replication { chain, policy });
-        let all_flows = relay::Order::Migrate {
+        let all_flows = relay::MemberOrder::Migrate {
             source: 1,
             target: 2,
             flows: 0,
         };
         assert!(matches!(read(all_flows), Ok(Request::Move(order)) if order.count.is_none()));
-        let wrong = relay::Order::Copy {
+        let wrong = relay::MemberOrder::Copy {
             chain: "all",
             policy: "some",
         };

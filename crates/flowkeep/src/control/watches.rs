@@ -240,21 +240,21 @@ fn piece(rest: &mut Observed) -> Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{Frame, Hex, Place};
+    use crate::capture::{CapturePoint, Frame, Hex};
     use crate::cluster::fake::Fake;
     use crate::cluster::{Cursor, Subject};
     use runtime::worker::FlowView;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Sees so many frames each time, and says when it is dropped.
-    struct Eye(usize, Arc<AtomicUsize>);
+    struct Observer(usize, Arc<AtomicUsize>);
 
     fn frame(number: u64) -> Frame {
         Frame {
             time_ns: number,
             port: 0,
             link: 1,
-            place: Place::In,
+            place: CapturePoint::In,
             reason: None,
             length: 1500,
             bytes: Hex(vec![7; 1500]),
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    impl Watching for Eye {
+    impl Watching for Observer {
         fn ports(&self) -> Vec<String> {
             vec!["lan".to_owned()]
         }
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    impl Drop for Eye {
+    impl Drop for Observer {
         fn drop(&mut self) {
             self.1.fetch_add(1, Ordering::SeqCst);
         }
@@ -299,7 +299,7 @@ mod tests {
             Ok(Vec::new())
         }
         fn watch(&self, _: &Subject) -> Result<Box<dyn Watching>, String> {
-            Ok(Box::new(Eye(200, self.0.clone())))
+            Ok(Box::new(Observer(200, self.0.clone())))
         }
         fn stop(&self) {}
     }

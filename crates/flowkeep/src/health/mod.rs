@@ -26,17 +26,17 @@
 //! the thread (`crate::run`).
 
 mod attempt;
-pub mod figures;
 mod standing;
+pub mod stats;
 #[cfg(test)]
 mod tests;
 
 use crate::log::{self, Level};
 use attempt::{Attempt, Ended, NotMade};
-use figures::BackendStatus;
 use nf::Check;
 use rustix::event::{PollFd, Timespec, poll};
 use standing::Standing;
+use stats::BackendStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
-//! How a member joins a cluster with a coordinator: certificates by token, then a seat for each of
-//! its workers.
+//! How a member joins a cluster with a coordinator: certificates by token, then a member slot for
+//! each of its workers.
 //!
 //! ```text
 //!   --join A,B --token WORD      no certificate yet ─► Enrol, once ─► ca.pem, NAME.pem, NAME.key in the identity's directory
 //!   --join A,B                   the certificate of the directory
-//!                                ─► Join, when the workers are made ─► seats ─► first step
+//!                                ─► Join, when the workers are made ─► member slots ─► first step
 //! ```
 //!
 //! The identity's directory is the one named, or `MEMBER.identity` where the member remembers its
@@ -20,8 +20,8 @@ use super::incarnation::Incarnation;
 use crate::config::layout::{Layout, WorkerId};
 use crate::log::{Later, Level};
 use coordinator::agent::{
-    Agent, AgentError, AgentEvent, Answerer, CallError, Contacts, Decided, Loads, Seat, Serving, Settings,
-    configuration_at, enlist_at, enrol_at,
+    Agent, AgentError, AgentEvent, AgentSettings, Answerer, CallError, Contacts, Decided, Loads, MemberSlot,
+    Serving, configuration_at, enlist_at, enrol_at,
 };
 use coordinator::identity::{AuthorityError, Identity, Token, write_private};
 use coordinator::proto::{Configuration, EnlistAnswer, EnlistRequest, Plan};
@@ -75,7 +75,7 @@ pub enum JoinError {
         /// This one.
         member: String,
     },
-    /// No seat.
+    /// No member slot.
     #[error("{0}")]
     NotJoined(#[from] AgentError),
     /// The configuration in force is not known.
@@ -191,12 +191,12 @@ impl Joining {
         Serving::start(self.coordinators, self.identity, answerer)
     }
 
-    /// Joins: the agent, and a seat for each worker of this process.
+    /// Joins: the agent, and a member slot for each worker of this process.
     pub fn join(
         self,
         layout: &Layout,
         incarnation: &Incarnation,
-    ) -> Result<(Agent, Vec<(WorkerId, Seat)>), JoinError> {
+    ) -> Result<(Agent, Vec<(WorkerId, MemberSlot)>), JoinError> {
         let switches = layout.switches_here.clone().map(|number| (Role::Switch, number));
         let runtimes = layout.runtimes_here.clone().map(|number| (Role::Runtime, number));
         let planned: Vec<membership::WorkerId> = switches
@@ -208,7 +208,7 @@ impl Joining {
             .collect();
         // The agent's thread never waits for a reader of standard error.
         let lines = Later::begin();
-        let settings = Settings {
+        let settings = AgentSettings {
             coordinators: self.coordinators,
             identity: self.identity,
             incarnation: incarnation.number(),
@@ -225,23 +225,23 @@ impl Joining {
             keep: incarnation.keeper(),
             events: Arc::new(move |event| say(&lines, event)),
         };
-        let (agent, seats) = Agent::join(settings)?;
-        let given: Vec<membership::WorkerId> = seats.iter().map(Seat::id).collect();
+        let (agent, member_slots) = Agent::join(settings)?;
+        let given: Vec<membership::WorkerId> = member_slots.iter().map(MemberSlot::id).collect();
         if given != planned {
             return Err(JoinError::Numbers {
                 given: format!("{given:?}"),
                 planned: format!("{planned:?}"),
             });
         }
-        let of = |seat: Seat| {
-            let number = seat.id().number.into();
-            let id = match seat.id().role {
+        let of = |member_slot: MemberSlot| {
+            let number = member_slot.id().number.into();
+            let id = match member_slot.id().role {
                 Role::Switch => WorkerId::Switch(number),
                 Role::Runtime => WorkerId::Runtime(number),
             };
-            (id, seat)
+            (id, member_slot)
         };
-        Ok((agent, seats.into_iter().map(of).collect()))
+        Ok((agent, member_slots.into_iter().map(of).collect()))
     }
 }
 

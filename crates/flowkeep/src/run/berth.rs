@@ -143,9 +143,9 @@ impl Port for Berth {
         Ok(())
     }
 
-    fn settle(&mut self, pool: &mut Pool) {
+    fn reap_transmitted(&mut self, pool: &mut Pool) {
         if let Some(link) = &mut self.link {
-            link.settle(pool);
+            link.reap_transmitted(pool);
         }
     }
 

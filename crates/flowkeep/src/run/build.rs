@@ -4,7 +4,7 @@ mod error;
 pub(in crate::run) mod memory;
 
 use super::adopting;
-use super::driver::{Driver, Seat, Worker};
+use super::driver::{Driver, Worker, WorkerSlot};
 use super::handle::Handle;
 use super::kernel::{Kernel, PortName};
 use super::links::{Links, Sizes, WorkerLink};
@@ -81,8 +81,8 @@ const TOLD: u64 = 3_000_000_000;
 const STORED: u64 = 20_000_000_000;
 /// After how long, in nanoseconds, a group's move is called back, where workers are in other
 /// processes: longer than it takes to miss a switch of another host
-/// (`runtime::peer::Settings::dead_after_ns`), whose answer a group that is called back would wait
-/// for.
+/// (`runtime::peer::PeerSettings::dead_after_ns`), whose answer a group that is called back would
+/// wait for.
 const MOVE: u64 = 4_000_000_000;
 
 struct OpenPort {
@@ -219,13 +219,13 @@ pub(super) fn build(
         dormant.insert(index as u16, Dormant::new(ends, peers, is_planned));
         links.look(index);
     }
-    let mut seats = Vec::new();
+    let mut worker_slots = Vec::new();
     let (mut switches, mut runtimes) = (BTreeMap::new(), BTreeMap::new());
     for (index, ports) in per_switch {
         let switch = shape.switch(index, ports, &config, &plan, &mut links)?;
         let (handle, inbox) = Handle::new();
         switches.insert(index as u16, handle);
-        seats.push(seat(Worker::Switch(Box::new(switch)), inbox));
+        worker_slots.push(worker_slot(Worker::Switch(Box::new(switch)), inbox));
     }
     let here = layout.runtimes_here.clone().take(started(&config, member));
     let is_without = member.is_some_and(|member| member.joining.is_none());
@@ -242,13 +242,13 @@ pub(super) fn build(
     for (number, runtime) in made {
         let (handle, inbox) = Handle::new();
         runtimes.insert(number, handle);
-        seats.push(seat(Worker::Runtime(Box::new(runtime)), inbox));
+        worker_slots.push(worker_slot(Worker::Runtime(Box::new(runtime)), inbox));
     }
     // Memory that workers take from here on, as for another's copies, they begin to use among
     // packets.
     adapters::large::sparing();
     let (threads, inboxes) = spread(
-        seats,
+        worker_slots,
         (config.threads, dormant.len()),
         packet_clock,
         timed,
@@ -341,8 +341,8 @@ fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Ke
         .collect()
 }
 
-pub(super) fn seat(worker: Worker, inbox: super::handle::Inbox) -> Seat {
-    Seat {
+pub(super) fn worker_slot(worker: Worker, inbox: super::handle::Inbox) -> WorkerSlot {
+    WorkerSlot {
         worker,
         place: None,
         inbox,
@@ -356,8 +356,8 @@ pub(super) fn seat(worker: Worker, inbox: super::handle::Inbox) -> Seat {
     }
 }
 
-/// How many threads there are: one for each worker that is there, and that may come, as far as there
-/// are processors. A thread without a worker waits for one.
+/// How many threads there are: one for each worker that is there, and that may come, as far as
+/// there are processors. A thread without a worker waits for one.
 fn threads_of(threads: Threads, cpus: usize, workers: usize, room: usize) -> usize {
     match threads {
         Threads::One => 1,
@@ -367,7 +367,7 @@ fn threads_of(threads: Threads, cpus: usize, workers: usize, room: usize) -> usi
 
 /// A thread per worker as far as there are processors, each on its own. `room`: so many may come.
 fn spread(
-    seats: Vec<Seat>,
+    worker_slots: Vec<WorkerSlot>,
     (threads, room): (Threads, usize),
     packet_clock: bool,
     timed: bool,
@@ -375,7 +375,7 @@ fn spread(
     events: &SyncSender<String>,
 ) -> (Vec<Driver>, Vec<ThreadInbox>) {
     let cpus = allowed_cpus();
-    let count = threads_of(threads, cpus.len(), seats.len(), room);
+    let count = threads_of(threads, cpus.len(), worker_slots.len(), room);
     // Only where no thread has to look at the machine's clock for its ports' sake.
     let sleepers: Arc<[Sleeper]> = match idle {
         Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
@@ -389,7 +389,7 @@ fn spread(
         .enumerate()
         .map(|(index, arrivals)| Driver {
             arrivals,
-            seats: Vec::new(),
+            worker_slots: Vec::new(),
             // A single thread goes where the system likes.
             cpu: (count > 1).then(|| cpus[index]),
             packet_clock,
@@ -400,11 +400,11 @@ fn spread(
             index,
         })
         .collect();
-    for (index, seat) in seats.into_iter().enumerate() {
-        drivers[index % count].seats.push(seat);
+    for (index, worker_slot) in worker_slots.into_iter().enumerate() {
+        drivers[index % count].worker_slots.push(worker_slot);
     }
-    let inbox = |seats| ThreadInbox {
-        seats: Mutex::new(Some(seats)),
+    let inbox = |worker_slots| ThreadInbox {
+        worker_slots: Mutex::new(Some(worker_slots)),
         workers: Mutex::default(),
     };
     (drivers, inboxes.into_iter().map(inbox).collect())
@@ -517,8 +517,8 @@ impl Shape<'_> {
         Ok(())
     }
 
-    fn switch_settings(&self, index: usize, config: &Config) -> runtime::switch::Settings {
-        runtime::switch::Settings {
+    fn switch_settings(&self, index: usize, config: &Config) -> runtime::switch::SwitchSettings {
+        runtime::switch::SwitchSettings {
             switch: index as u8,
             switches: self.layout.switches as u8,
             seed: self.seed,
@@ -584,7 +584,7 @@ impl Shape<'_> {
             } else {
                 TOLD
             };
-            switch.wait_to_be_told(began.saturating_add(told));
+            switch.wait_for_resync(began.saturating_add(told));
             if self.awaits_returns(config) {
                 switch.expect_returns(config.keeps_copies());
             }

@@ -34,7 +34,7 @@ impl Workers for Shared {
             .map(|(handle, ticket)| {
                 handle.call(move |worker| {
                     let runtime = worker.runtime()?;
-                    Some(ticket.punch() && runtime.commit_change())
+                    Some(ticket.redeem() && runtime.commit_change())
                 })
             })
             .collect();

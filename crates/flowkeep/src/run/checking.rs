@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::events;
-use crate::health::figures::BackendStatus;
+use crate::health::stats::BackendStatus;
 use crate::health::{Checked, Checker, Wanted, Words};
 use runtime::chain::Plan;
 use std::io::Write as _;

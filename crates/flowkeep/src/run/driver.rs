@@ -17,9 +17,9 @@
 //! Not here: questions and answers ([`super::handle`]).
 
 use super::berth;
-use super::handle::{Answer, Command, End, Inbox, Question};
+use super::handle::{Command, End, Inbox, Question, WorkerAnswer};
 use super::links::WorkerLink;
-use super::seats::{self, Place};
+use super::member_slots::{self, JoinedWorker};
 use crate::cluster::LinkStats;
 use crate::config::Idle;
 use crate::config::layout::WorkerId;
@@ -113,10 +113,10 @@ impl Worker {
 }
 
 /// A worker with its queue and its state.
-pub(super) struct Seat {
+pub(super) struct WorkerSlot {
     pub worker: Worker,
     /// In a cluster with a coordinator.
-    pub place: Option<Place>,
+    pub place: Option<JoinedWorker>,
     pub inbox: Inbox,
     /// How far its end has come.
     pub end: End,
@@ -135,7 +135,7 @@ pub(super) struct Seat {
 
 /// A thread's work.
 pub(super) struct Driver {
-    pub seats: Vec<Seat>,
+    pub worker_slots: Vec<WorkerSlot>,
     /// Processor to stay on.
     pub cpu: Option<usize>,
     /// Whether packets carry the time.
@@ -149,8 +149,8 @@ pub(super) struct Driver {
     /// thread sleeps.
     pub sleepers: Arc<[Sleeper]>,
     pub index: usize,
-    /// Seats that come while it runs; closed when none will.
-    pub arrivals: Receiver<Seat>,
+    /// Slots that come while it runs; closed when none will.
+    pub arrivals: Receiver<WorkerSlot>,
 }
 
 impl Driver {
@@ -185,11 +185,11 @@ impl Driver {
                 wall_at = now + WALL_NS;
                 self.tell_wall();
             }
-            for seat in &mut self.seats {
-                seat.has_worked = seat.step(now, self.packet_clock, &self.events);
-                busy += u64::from(seat.has_worked);
+            for worker_slot in &mut self.worker_slots {
+                worker_slot.has_worked = worker_slot.step(now, self.packet_clock, &self.events);
+                busy += u64::from(worker_slot.has_worked);
                 if round.is_multiple_of(ROUNDS) || idle > 0 {
-                    seat.listen();
+                    worker_slot.listen();
                 }
             }
             if round.is_multiple_of(ROUNDS) || idle > 0 {
@@ -224,9 +224,9 @@ impl Driver {
                 _ => std::thread::sleep(NAP),
             }
         }
-        self.seats
+        self.worker_slots
             .iter_mut()
-            .for_each(|seat| seat.finish_variables(&self.events));
+            .for_each(|worker_slot| worker_slot.finish_variables(&self.events));
     }
 
     /// A round took so long: so many of its workers had something to do, and share that time.
@@ -237,18 +237,24 @@ impl Driver {
             1 => took,
             _ => took / busy,
         };
-        let worked = self.seats.iter_mut().filter(|seat| seat.has_worked);
-        worked.for_each(|seat| seat.busy += each);
+        let worked = self
+            .worker_slots
+            .iter_mut()
+            .filter(|worker_slot| worker_slot.has_worked);
+        worked.for_each(|worker_slot| worker_slot.busy += each);
     }
 
     /// Whether no worker here goes on, and none comes.
     fn is_over(&mut self) -> bool {
-        if !self.seats.is_empty() {
-            return self.seats.iter().all(|seat| seat.end == End::Quit);
+        if !self.worker_slots.is_empty() {
+            return self
+                .worker_slots
+                .iter()
+                .all(|worker_slot| worker_slot.end == End::Quit);
         }
         // Without a worker it waits for one, and takes no processor.
         match self.arrivals.recv() {
-            Ok(seat) => self.seats.push(seat),
+            Ok(worker_slot) => self.worker_slots.push(worker_slot),
             Err(_) => return true,
         }
         false
@@ -258,30 +264,33 @@ impl Driver {
     #[cold]
     fn tell_wall(&mut self) {
         let wall = super::stamps::clock_offset(false);
-        let runtimes = self.seats.iter_mut().filter_map(|seat| seat.worker.runtime());
+        let runtimes = self
+            .worker_slots
+            .iter_mut()
+            .filter_map(|worker_slot| worker_slot.worker.runtime());
         runtimes.for_each(|runtime| runtime.set_wall(wall));
     }
 
-    /// Seats that others have sent are taken up, and seats that leave are given away, behind the
-    /// lines that they have yet to hand over: replicas know the events of those lines, so no other
-    /// runtime tells them again.
+    /// Slots that others have sent are taken up, and worker slots that leave are given away, behind
+    /// the lines that they have yet to hand over: replicas know the events of those lines, so no
+    /// other runtime tells them again.
     fn come_and_go(&mut self) {
-        self.seats.extend(self.arrivals.try_iter());
-        while let Some(at) = self.seats.iter().position(Seat::may_leave) {
-            let mut seat = self.seats.remove(at);
-            let to = seat.leaves.take();
-            match (seat.worker, to) {
+        self.worker_slots.extend(self.arrivals.try_iter());
+        while let Some(at) = self.worker_slots.iter().position(WorkerSlot::may_leave) {
+            let mut worker_slot = self.worker_slots.remove(at);
+            let to = worker_slot.leaves.take();
+            match (worker_slot.worker, to) {
                 (Worker::Runtime(runtime), Some(to)) => {
                     let kept = to.send(runtime).err();
                     // Its receiver is gone: it stays.
-                    seat.worker = match kept {
+                    worker_slot.worker = match kept {
                         Some(kept) => Worker::Runtime(kept.0),
                         None => continue,
                     };
                 }
-                (worker, _) => seat.worker = worker,
+                (worker, _) => worker_slot.worker = worker,
             }
-            self.seats.push(seat);
+            self.worker_slots.push(worker_slot);
         }
     }
 
@@ -293,12 +302,12 @@ impl Driver {
             (Some(said), Some(all)) => all.extend(said.into_iter().map(Wanted::of)),
             _ => all = None,
         };
-        for seat in &mut self.seats {
-            if let Worker::Switch(switch) = &seat.worker {
+        for worker_slot in &mut self.worker_slots {
+            if let Worker::Switch(switch) = &worker_slot.worker {
                 add(switch.wakes_by());
             }
             // A worker of this process that hands something over wakes the thread itself.
-            seat.worker.each_link(|_, _, link| {
+            worker_slot.worker.each_link(|_, _, link| {
                 if link.is_to_another() {
                     add(link.wakes_by());
                 }
@@ -311,8 +320,8 @@ impl Driver {
     fn sleep_max(&mut self, now: u64) -> Duration {
         let mut due: Option<u64> = None;
         let mut add = |at: Option<u64>| due = due.into_iter().chain(at).min();
-        for seat in &mut self.seats {
-            match &seat.worker {
+        for worker_slot in &mut self.worker_slots {
+            match &worker_slot.worker {
                 Worker::Switch(switch) => add(switch.next_at()),
                 Worker::Runtime(runtime) => {
                     add(runtime.next_at());
@@ -322,10 +331,10 @@ impl Driver {
                     }
                 }
             }
-            if seat.place.is_some() {
-                add(Some(now.saturating_add(seats::LOOK)));
+            if worker_slot.place.is_some() {
+                add(Some(now.saturating_add(member_slots::LOOK)));
             }
-            seat.worker.each_link(|_, _, link| add(link.next_at()));
+            worker_slot.worker.each_link(|_, _, link| add(link.next_at()));
         }
         let wait = due.map(|at| Duration::from_nanos(at.saturating_sub(now)));
         wait.map_or(SLEEP_MAX, |wait| wait.min(SLEEP_MAX))
@@ -348,7 +357,7 @@ fn pass_on(lines: &mut String, events: &SyncSender<String>) -> bool {
     }
 }
 
-impl Seat {
+impl WorkerSlot {
     fn step(&mut self, now: u64, packet_clock: bool, events: &SyncSender<String>) -> bool {
         if let Some(place) = &mut self.place {
             place.attend(now, &mut self.worker);
@@ -441,11 +450,11 @@ impl Seat {
         }
     }
 
-    fn answer(&mut self, question: Question) -> Answer {
+    fn answer(&mut self, question: Question) -> WorkerAnswer {
         match (&mut self.worker, question) {
             (Worker::Switch(switch), Question::Stats) => {
                 switch.flush();
-                Answer::Switch {
+                WorkerAnswer::Switch {
                     stats: Box::new(SwitchStats {
                         busy: self.busy,
                         ..switch.stats()
@@ -453,19 +462,19 @@ impl Seat {
                     ports: switch.port_counters(),
                 }
             }
-            (Worker::Switch(switch), Question::Finished) => Answer::Finished(switch.finished()),
+            (Worker::Switch(switch), Question::Finished) => WorkerAnswer::Finished(switch.finished()),
             (Worker::Switch(switch), Question::Drained) => {
                 let (stats, pool) = (switch.stats(), switch.pool());
                 let moved = stats.received + stats.sent + pool.free() as u64;
                 let out = (pool.total() - pool.free() - switch.reserved()) as u64;
-                Answer::Drained {
+                WorkerAnswer::Drained {
                     home: switch.finished(),
                     out,
                     held: stats.held,
                     moved,
                 }
             }
-            (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(Box::new(RuntimeStats {
+            (Worker::Runtime(runtime), Question::Stats) => WorkerAnswer::Runtime(Box::new(RuntimeStats {
                 busy: self.busy,
                 ..runtime.stats()
             })),
@@ -482,7 +491,7 @@ impl Seat {
                 let is_late = self.finishing.is_some_and(|since| since.elapsed() >= GRACE);
                 let has_said_all = runtime.is_at_rest() || is_late;
                 let home = self.end < End::Finish || is_over && has_said_all && self.lines.is_empty();
-                Answer::Drained {
+                WorkerAnswer::Drained {
                     home,
                     out: 0,
                     held: stats.held,
@@ -490,49 +499,49 @@ impl Seat {
                 }
             }
             (Worker::Switch(switch), Question::Watch(watch)) => {
-                Answer::Watching(switch.watch(*watch).is_ok())
+                WorkerAnswer::Watching(switch.watch(*watch).is_ok())
             }
             (Worker::Runtime(runtime), Question::Watch(watch)) => {
-                Answer::Watching(runtime.watch(*watch).is_ok())
+                WorkerAnswer::Watching(runtime.watch(*watch).is_ok())
             }
             (Worker::Switch(switch), Question::Watched(id, mut seen)) => {
                 switch.watched(id, &mut seen);
-                Answer::Watched(seen, None)
+                WorkerAnswer::Watched(seen, None)
             }
             (Worker::Runtime(runtime), Question::Watched(id, mut seen)) => {
                 runtime.watched(id, &mut seen);
-                Answer::Watched(seen, Some((runtime.function_names(), runtime.chain_names())))
+                WorkerAnswer::Watched(seen, Some((runtime.function_names(), runtime.chain_names())))
             }
             (Worker::Runtime(runtime), Question::Order(order, others, count)) => {
                 let given = runtime.order_some(order, &others, count);
-                Answer::Ordered(given.map_err(|error| error.to_string()))
+                WorkerAnswer::Ordered(given.map_err(|error| error.to_string()))
             }
             (Worker::Runtime(runtime), Question::Cancel(number)) => {
                 runtime.cancel(number);
-                Answer::Done
+                WorkerAnswer::Done
             }
             (Worker::Runtime(runtime), Question::Receipt(number)) => {
-                Answer::Receipt(runtime.receipt(number).map(Box::new))
+                WorkerAnswer::Receipt(runtime.receipt(number).map(Box::new))
             }
             (Worker::Runtime(worker), Question::Leaving(leaving)) => {
                 worker.set_leaving(leaving);
-                Answer::Leaving
+                WorkerAnswer::Leaving
             }
             (Worker::Switch(switch), Question::Presence(runtime)) => {
                 let (there, leaving) = switch.presence(runtime).unwrap_or_default();
                 let groups = switch.stats().groups;
-                Answer::Presence {
+                WorkerAnswer::Presence {
                     there,
                     leaving,
                     groups: groups.get(usize::from(runtime)).copied().unwrap_or(0),
                 }
             }
             (Worker::Runtime(runtime), Question::Empty) => {
-                Answer::Empty(self.rests && self.lines.is_empty() && runtime.is_empty())
+                WorkerAnswer::Empty(self.rests && self.lines.is_empty() && runtime.is_empty())
             }
             (Worker::Runtime(runtime), Question::Session(session)) => {
                 runtime.each_link(|_, link| link.set_session(session));
-                Answer::Done
+                WorkerAnswer::Done
             }
             (Worker::Runtime(runtime), Question::Others) => {
                 let mut others = Vec::new();
@@ -541,11 +550,11 @@ impl Seat {
                     _ => {}
                 });
                 for (number, leaving) in &mut others {
-                    *leaving = runtime.has_heard_leaving(*number);
+                    *leaving = runtime.knows_leaving(*number);
                 }
-                Answer::Others(others)
+                WorkerAnswer::Others(others)
             }
-            _ => Answer::NotMine,
+            _ => WorkerAnswer::NotMine,
         }
     }
 }

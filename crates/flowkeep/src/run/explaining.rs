@@ -27,7 +27,8 @@ type Said = (Result<Whither, DropReason>, Vec<Chosen>);
 
 pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
     let frame = frame_of(ask)?;
-    // As a worker reads it: an identifier of ICMP is of both ends, and some protocols have no ports.
+    // As a worker reads it: an identifier of ICMP is of both ends, and some protocols have no
+    // ports.
     let key = key_of(&frame).unwrap_or(ask.key);
     let flow = shared.flow(&key.into());
     let asked_side = ask.side.or_else(|| flow.as_ref().map(|flow| side_of(flow, &key)));

@@ -39,7 +39,7 @@ pub(super) fn begin(shared: Arc<Shared>, choice: &following::Choice) -> Result<B
         protocol: choice.protocol,
     };
     let following = Following {
-        id: shared.desk.come(),
+        id: shared.watch_registry.come(),
         choice,
         clock: super::stamps::clock_offset(shared.packet_clock),
         events: Vec::with_capacity(ROOM),
@@ -123,7 +123,7 @@ impl Watching for Following {
             return observed;
         }
         // The events fetched behind this look are all that there were before it.
-        observed.is_over = self.shared.desk.is_closing();
+        observed.is_over = self.shared.watch_registry.is_closing();
         let mut found = Vec::new();
         for (number, handle) in self.shared.runtimes() {
             observed.flows_lost += self.fetch(number, &handle, &mut found);
@@ -132,7 +132,7 @@ impl Watching for Following {
         observed.flows = found.into_iter().map(|(_, line)| line).collect();
         if observed.is_over {
             self.is_over = true;
-            self.shared.desk.leave();
+            self.shared.watch_registry.leave();
         }
         observed
     }
@@ -144,7 +144,7 @@ impl Drop for Following {
             handle.unwatch(self.id);
         }
         if !self.is_over {
-            self.shared.desk.leave();
+            self.shared.watch_registry.leave();
         }
     }
 }

@@ -35,7 +35,7 @@ const ENDS_OF_WATCHES: usize = QUESTIONS + 64;
 /// Something to do for a worker.
 pub(super) enum Command {
     /// Answer a question.
-    Ask(Question, Sender<Answer>),
+    Ask(Question, Sender<WorkerAnswer>),
     /// Make a call.
     Call(Box<dyn FnOnce(&mut Worker) + Send>),
     /// A watch is over.
@@ -101,7 +101,7 @@ pub(super) enum Question {
     Watched(u32, Box<Seen>),
     /// For runtimes: an order, the others that may be offered the flows that do not move, and of
     /// how many flows at most.
-    Order(mobility::Order, Vec<u16>, u32),
+    Order(mobility::MoveOrder, Vec<u16>, u32),
     Receipt(u32),
     /// For runtimes: an order is taken back.
     Cancel(u32),
@@ -118,7 +118,7 @@ pub(super) enum Question {
 }
 
 /// The answers.
-pub(super) enum Answer {
+pub(super) enum WorkerAnswer {
     Switch {
         stats: Box<SwitchStats>,
         ports: Vec<PortCounters>,
@@ -252,7 +252,7 @@ impl Handle {
     }
 
     /// Asks; the answer comes by the returned receiver.
-    pub fn ask_later(&self, question: Question) -> Result<Receiver<Answer>, Unanswered> {
+    pub fn ask_later(&self, question: Question) -> Result<Receiver<WorkerAnswer>, Unanswered> {
         let (sender, receiver) = channel();
         self.put(Command::Ask(question, sender))?;
         Ok(receiver)
@@ -296,7 +296,7 @@ impl Handle {
     }
 
     /// Asks and waits for the answer, [`PATIENCE`] at most.
-    pub fn ask(&self, question: Question) -> Result<Answer, Unanswered> {
+    pub fn ask(&self, question: Question) -> Result<WorkerAnswer, Unanswered> {
         let answer = self.ask_later(question)?.recv_timeout(PATIENCE);
         answer.map_err(Unanswered::from)
     }

@@ -302,7 +302,7 @@ impl Heir<'_> {
         partitions: &[PartitionName],
         names: &[String],
     ) -> Result<bool, Stopped> {
-        if !turn.settle(partitions, names)? {
+        if !turn.finish_takings(partitions, names)? {
             return Ok(false);
         }
         for from in partitions {
@@ -314,7 +314,7 @@ impl Heir<'_> {
             while is_ours && let Some(chunk) = taking.take_some()? {
                 let rest = self.hold(&chunk.name, &chunk.timers)?;
                 is_ours = self.commit(&taking, &rest)?;
-                self.settle(&chunk.name, is_ours)?;
+                self.release_timers(&chunk.name, is_ours)?;
                 taking.finish()?;
                 if self.shared.stop.load(Ordering::Relaxed) {
                     return Err(Stopped::Ends);
@@ -350,9 +350,10 @@ impl Heir<'_> {
         }
     }
 
-    fn settle(&self, name: &str, are_ours: bool) -> Result<(), Stopped> {
+    fn release_timers(&self, name: &str, are_ours: bool) -> Result<(), Stopped> {
         let (function, of) = (self.partition.function().to_owned(), name.to_owned());
-        let call = move |runtime: &mut Runtime<WorkerLink>| runtime.settle_timers((&function, &of), are_ours);
+        let call =
+            move |runtime: &mut Runtime<WorkerLink>| runtime.release_timers((&function, &of), are_ours);
         match ask(self.shared, self.worker, call)? {
             Some(change) => self.wait(name, change),
             None => Err(Stopped::Heir),

@@ -15,7 +15,7 @@
 //! The coordinator has checked a contact, and it is checked again here ([`newcomer::member_of`]). A
 //! process at its address shows the cluster's key, or is not met.
 //!
-//! Workers that a view has, or has no more, are events by the way ([`super::told`]).
+//! Workers that a view has, or has no more, are events by the way ([`super::event_lines`]).
 //!
 //! A link that cannot be made is said on standard error, and tried again each [`LOOK`].
 //!
@@ -24,9 +24,9 @@
 
 use super::berth::Berth;
 use super::driver::Worker;
+use super::event_lines::Told;
 use super::handle::Handle;
 use super::links::WorkerLink;
-use super::told::Told;
 use super::{Running, Shared};
 use crate::config::Member;
 use crate::config::layout::{Layout, WorkerId};

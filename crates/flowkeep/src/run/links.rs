@@ -71,8 +71,8 @@ impl Port for WorkerLink {
         of_each!(self, port => port.claim(addresses))
     }
     #[inline]
-    fn settle(&mut self, pool: &mut Pool) {
-        of_each!(self, port => port.settle(pool));
+    fn reap_transmitted(&mut self, pool: &mut Pool) {
+        of_each!(self, port => port.reap_transmitted(pool));
     }
     fn reserved(&self) -> usize {
         of_each!(self, port => port.reserved())

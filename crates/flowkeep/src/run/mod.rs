@@ -28,10 +28,10 @@ mod checking;
 mod counted;
 mod decided;
 mod driver;
+mod event_lines;
 mod events;
 mod explaining;
 mod export;
-mod figures;
 mod following;
 mod handle;
 mod inheriting;
@@ -40,6 +40,7 @@ mod kernel;
 mod laying;
 mod links;
 mod listing;
+mod member_slots;
 mod neighbours;
 mod notices;
 mod objects;
@@ -50,10 +51,9 @@ pub mod privileges;
 mod ready;
 pub mod refusals;
 mod scaling;
-mod seats;
 mod stamps;
+mod stats;
 mod threads;
-mod told;
 mod trial;
 mod watching;
 mod worker_pool;
@@ -72,8 +72,8 @@ use crate::tables::Told;
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use coordinator::agent::Agent;
-use handle::{Answer, End, Handle, Question, Unanswered};
-use part::{MEMBERS_RUNTIMES, Part};
+use handle::{End, Handle, Question, Unanswered, WorkerAnswer};
+use part::{MEMBERS_RUNTIMES, ProcessPart};
 use runtime::worker::FlowView;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -128,7 +128,7 @@ pub struct Running {
     member: Option<Membership>,
     /// With a coordinator: the agent, and whether a view has removed a worker of this process.
     agent: Option<Agent>,
-    fence: seats::Fence,
+    fence: member_slots::Fence,
 }
 
 /// The state of a cluster when it ended.
@@ -153,7 +153,7 @@ struct Shared {
     ports: Vec<Vec<String>>,
     layout: Layout,
     /// Of a cluster of several processes.
-    part: Option<Part>,
+    part: Option<ProcessPart>,
     /// Makes links to other processes.
     neighbours: Option<Mutex<neighbours::Neighbours>>,
     /// Where runtimes come and go.
@@ -164,7 +164,7 @@ struct Shared {
     /// The counts of functions at a member.
     own: counted::Own,
     packet_clock: bool,
-    desk: watching::Desk,
+    watch_registry: watching::WatchRegistry,
     threads: Vec<Thread>,
     /// Itself, for watches.
     me: Weak<Shared>,
@@ -175,7 +175,7 @@ struct Shared {
     is_checking: AtomicBool,
     /// Orders to move flows, and words about which runtimes take them. No runtime is asked while it
     /// is held.
-    orders: Mutex<orders::Book>,
+    orders: Mutex<orders::OrderTable>,
     /// The stores of variables, by their URIs.
     stores: Vec<crate::store::Named>,
     /// A member's switches whose ports bring nothing by themselves end when it is told to.
@@ -256,7 +256,7 @@ fn launch(
     source: Option<Source>,
     privileges: Option<&privileges::Privileges>,
 ) -> Result<Running, RunError> {
-    let part = member.as_ref().map(|member| Part::of(&config, member));
+    let part = member.as_ref().map(|member| ProcessPart::of(&config, member));
     let has_inputs = part.is_none() || layout.has_inputs(&config);
     let (lines, incoming) = mpsc::sync_channel::<String>(driver::EVENT_CHUNKS);
     let build::Built {
@@ -286,7 +286,7 @@ fn launch(
         }
     });
     let on_threads = on_threads.collect();
-    let fence = seats::Fence::default();
+    let fence = member_slots::Fence::default();
     let mut threads = threads;
     let (mut agent, mut loads) = (None, None);
     let policy = config.policy;
@@ -301,7 +301,7 @@ fn launch(
         loads = Some(joining.loads());
         let (joined, all) = joining.join(&member.layout, &member.incarnation)?;
         agent = Some(joined);
-        seats::seat_all(&mut threads, all, &fence, stores.views.as_ref());
+        member_slots::assign_member_slots(&mut threads, all, &fence, stores.views.as_ref());
     }
     let own = counted::Own::of(member.as_ref());
     let shared = Arc::new_cyclic(|me| Shared {
@@ -318,7 +318,7 @@ fn launch(
         last: Mutex::new(None),
         own,
         packet_clock,
-        desk: watching::Desk::default(),
+        watch_registry: watching::WatchRegistry::default(),
         threads: on_threads,
         me: Weak::clone(me),
         live: Live::new(config, plan, source, infos, sides),
@@ -416,7 +416,7 @@ impl Running {
             }
             drained = self.drain(&mut each);
         }
-        self.shared.desk.close();
+        self.shared.watch_registry.close();
         self.shared.own.end(&self.shared);
         let snapshot = self.shared.ask_all();
         *self
@@ -428,14 +428,14 @@ impl Running {
             handle.end(End::Quit);
         }
         for thread in &self.shared.threads {
-            lock(&thread.inbox.seats).take();
+            lock(&thread.inbox.worker_slots).take();
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         self.kernel.clear();
-        // Its flows have ended or are elsewhere, and its seats are given up. If no coordinator
-        // hears this, one sees the process's end later.
+        // Its flows have ended or are elsewhere, and its worker slots are given up. If no
+        // coordinator hears this, one sees the process's end later.
         let left = self.agent.take().map(Agent::leave);
         if let Some(Err(why)) = left {
             use std::io::Write as _;
@@ -584,14 +584,14 @@ impl Shared {
             && self
                 .switches
                 .values()
-                .all(|switch| matches!(switch.ask(Question::Finished), Ok(Answer::Finished(true))))
+                .all(|switch| matches!(switch.ask(Question::Finished), Ok(WorkerAnswer::Finished(true))))
     }
 
     fn drained(&self) -> Drained {
         let mut state = Drained { done: true, moved: 0 };
         let (mut buffers_out, mut packets_held) = (0, 0);
         for handle in self.workers() {
-            let Ok(Answer::Drained {
+            let Ok(WorkerAnswer::Drained {
                 home,
                 out,
                 held,
@@ -677,7 +677,7 @@ impl Cluster for Shared {
         trial::confirm(self)
     }
 
-    fn prepare_part(&self, part: &joined::Part) -> Result<joined::Prepared, String> {
+    fn prepare_part(&self, part: &joined::PartRequest) -> Result<joined::Prepared, String> {
         self.live.prepare_part(part, self)
     }
 
@@ -693,17 +693,17 @@ impl Cluster for Shared {
         self.live.chains()
     }
 
-    fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
+    fn order(&self, order: &Order) -> Result<Vec<moving::OrderPart>, String> {
         let parts = self.give(order)?;
-        told::order(self, order, &parts);
+        event_lines::order(self, order, &parts);
         Ok(parts)
     }
 
     fn delete(&self, order: &Order) -> Result<Deletion, String> {
-        told::deleted(self, order, self.end_flows(order))
+        event_lines::deleted(self, order, self.end_flows(order))
     }
 
-    fn receipt(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
+    fn receipt(&self, parts: &[moving::OrderPart]) -> Result<Receipt, String> {
         self.receipt_of(parts)
     }
 
@@ -711,17 +711,17 @@ impl Cluster for Shared {
         self.under_way()
     }
 
-    fn cancel(&self, number: u32) -> Result<Vec<moving::Part>, String> {
+    fn cancel(&self, number: u32) -> Result<Vec<moving::OrderPart>, String> {
         self.take_back(number)
     }
 
-    fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<moving::Part>, String> {
-        told::leaving(self, runtime, leaving, self.leave(runtime, leaving))
+    fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<moving::OrderPart>, String> {
+        event_lines::leaving(self, runtime, leaving, self.leave(runtime, leaving))
     }
 
     fn add_runtime(&self, runtime: Option<u16>) -> Result<u16, String> {
         match &self.worker_pool {
-            Some(worker_pool) => told::added(self, worker_pool.add(self, runtime)),
+            Some(worker_pool) => event_lines::added(self, worker_pool.add(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }
@@ -750,14 +750,14 @@ impl Cluster for Shared {
 
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
         match &self.worker_pool {
-            Some(worker_pool) => told::removed(self, runtime, worker_pool.remove(self, runtime)),
+            Some(worker_pool) => event_lines::removed(self, runtime, worker_pool.remove(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }
 
     fn kill_runtime(&self, runtime: u16) -> Result<Killed, String> {
         match &self.worker_pool {
-            Some(worker_pool) => told::killed(self, runtime, worker_pool.kill(self, runtime)),
+            Some(worker_pool) => event_lines::killed(self, runtime, worker_pool.kill(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }

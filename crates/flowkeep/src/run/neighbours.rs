@@ -143,7 +143,7 @@ impl Neighbours {
 
     fn memory(&self, near: WorkerId, far: WorkerId) -> Result<WorkerLink, Failed> {
         let layout = &self.layout;
-        let settings = shm::Settings {
+        let settings = shm::ShmSettings {
             directory: self.meeting.clone(),
             near: layout.number(near),
             far: layout.number(far),
@@ -195,7 +195,7 @@ impl Neighbours {
                 (Box::new(link), frame_max)
             }
         };
-        let mut settings = peer::Settings::new(from, to, self.incarnation, self.protection.clone());
+        let mut settings = peer::PeerSettings::new(from, to, self.incarnation, self.protection.clone());
         settings.channel.frame_max = frame_max;
         settings.channel.agreed = self.agreed;
         settings.channel.salt = adapters::keys::salt()?;

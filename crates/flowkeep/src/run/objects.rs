@@ -11,7 +11,7 @@
 //! goes on before the next one.
 //!
 //! Of a cluster of several processes the coordinator decides on views (`coordinator::decider`), and
-//! runtimes hear of them at their seats. A process that ends has its runtimes leave first
+//! runtimes hear of them at their member slots. A process that ends has its runtimes leave first
 //! ([`leave`]). Without a coordinator no process knows which runtimes have failed, so functions
 //! that share objects are refused.
 //!
@@ -184,15 +184,15 @@ impl Views {
 /// Tells runtimes the views, until all of them have the last one.
 fn conduct(conductor: &mut Conductor, shared: &Shared) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
-    while !conductor.is_settled() {
-        let (to, told) = conductor.told();
+    while !conductor.has_reached_all() {
+        let (to, told) = conductor.directive();
         let runtimes = shared.runtimes();
         for to in to.iter() {
             let Some(handle) = runtimes.get(&to.0) else {
                 continue;
             };
             let reached = handle.runtime(move |runtime| {
-                runtime.hear_of_objects(&told);
+                runtime.handle_directive(&told);
                 runtime.objects_reached()
             });
             if let Ok(Some(stage)) = reached {

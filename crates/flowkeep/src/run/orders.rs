@@ -11,8 +11,8 @@
 //!
 //! *No runtime is asked under the lock* ([`Shared::orders`]). Callers that need the answer of a
 //! runtime wait for it; callers that list orders, take others back, or resume do not. A caller that
-//! looks which runtimes take flows needs all answers. A caller leaves word in the [`Book`] before
-//! it asks.
+//! looks which runtimes take flows needs all answers. A caller leaves word in the [`OrderTable`]
+//! before it asks.
 //!
 //! *One step.* Of two operators' drains of two runtimes at the same moment, the second sees the
 //! first. Words come one after the other. A caller that looks which runtimes take flows counts the
@@ -33,18 +33,20 @@
 //! runtime has more parts under way; the last runtime of this process's knowledge that takes flows
 //! is drained only where that is forced; a part is of one order.
 //!
-//! Not here: the notes ([`book`]); which runtimes give and take ([`crate::moving`]), how flows move
-//! (`runtime::mobility`).
+//! Not here: the notes ([`order_table`]); which runtimes give and take ([`crate::moving`]), how
+//! flows move (`runtime::mobility`).
 
-mod book;
+mod order_table;
 #[cfg(test)]
 mod tests;
 
-pub(super) use book::Book;
+pub(super) use order_table::OrderTable;
 
-use super::handle::{Answer, PATIENCE, Question, Unanswered};
+use super::handle::{PATIENCE, Question, Unanswered, WorkerAnswer};
 use super::{HEARD, Handle, LOOK, Shared, lock, silent};
-use crate::moving::{self, Deletion, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
+use crate::moving::{
+    self, CandidateRuntime, Deletion, Leaving, Order, Receipt, UnderWay, may_leave, no_such_runtime,
+};
 use runtime::mobility::{self, Selector};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -54,7 +56,7 @@ const SAID: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// Begins to move flows.
-    pub(super) fn give(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
+    pub(super) fn give(&self, order: &Order) -> Result<Vec<moving::OrderPart>, String> {
         let selector = order.selector()?;
         if let Some(from) = order.from
             && !self.runtimes().contains_key(&from)
@@ -127,7 +129,11 @@ impl Shared {
 
     /// Gives an order to the runtimes that it concerns; its parts, and whether it empties a runtime
     /// that is drained.
-    fn give_parts(&self, order: &Order, selector: &Selector) -> Result<(Vec<moving::Part>, bool), String> {
+    fn give_parts(
+        &self,
+        order: &Order,
+        selector: &Selector,
+    ) -> Result<(Vec<moving::OrderPart>, bool), String> {
         let (chosen, drains) = self.look(u64::MAX, |places| {
             if let Some(part) = &self.part
                 && order.to.iter().all(|to| usize::from(*to) < places.len())
@@ -151,7 +157,7 @@ impl Shared {
         let mut parts = Vec::new();
         let mut problem = None;
         for (from, to) in chosen {
-            let given = mobility::Order {
+            let given = mobility::MoveOrder {
                 selector: selector.clone(),
                 to,
             };
@@ -159,8 +165,8 @@ impl Shared {
                 continue;
             };
             match handle.ask(Question::Order(given, others.clone(), count)) {
-                Ok(Answer::Ordered(Ok(number))) => parts.push((from, number)),
-                Ok(Answer::Ordered(Err(said))) => problem = Some(said),
+                Ok(WorkerAnswer::Ordered(Ok(number))) => parts.push((from, number)),
+                Ok(WorkerAnswer::Ordered(Err(said))) => problem = Some(said),
                 other => {
                     problem = Some(silent(
                         from,
@@ -186,14 +192,14 @@ impl Shared {
     }
 
     /// The receipt of parts of an order.
-    pub(super) fn receipt_of(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
+    pub(super) fn receipt_of(&self, parts: &[moving::OrderPart]) -> Result<Receipt, String> {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
             let Some(handle) = self.runtimes().remove(runtime) else {
                 return Err(no_such_runtime(*runtime));
             };
             match handle.ask(Question::Receipt(*number)) {
-                Ok(Answer::Receipt(Some(part))) => whole.add(&part),
+                Ok(WorkerAnswer::Receipt(Some(part))) => whole.add(&part),
                 Ok(_) => {
                     return Err(format!(
                         "runtime {runtime} no longer keeps the receipt of this order: others were given since; the order is over, \
@@ -214,9 +220,9 @@ impl Shared {
 
     /// The orders that are under way; orders that are over are forgotten.
     pub(super) fn under_way(&self) -> Vec<UnderWay> {
-        let noted: Vec<(u32, Order, Option<Vec<moving::Part>>)> = {
-            let book = lock(&self.orders);
-            let orders = book.orders.iter();
+        let noted: Vec<(u32, Order, Option<Vec<moving::OrderPart>>)> = {
+            let order_table = lock(&self.orders);
+            let orders = order_table.orders.iter();
             orders
                 .map(|(number, noted)| (*number, noted.order.clone(), noted.parts.clone()))
                 .collect()
@@ -251,14 +257,18 @@ impl Shared {
     }
 
     /// Asks for the receipts of parts of an order.
-    pub(super) fn receipts_of(&self, parts: &[moving::Part]) -> Vec<(u16, Asked)> {
+    pub(super) fn receipts_of(&self, parts: &[moving::OrderPart]) -> Vec<(u16, Asked)> {
         self.ask_parts(parts, Question::Receipt)
     }
 
     /// Asks the runtimes of these parts that are there; a runtime that is gone moves nothing.
-    fn ask_parts(&self, parts: &[moving::Part], question: impl Fn(u32) -> Question) -> Vec<(u16, Asked)> {
+    fn ask_parts(
+        &self,
+        parts: &[moving::OrderPart],
+        question: impl Fn(u32) -> Question,
+    ) -> Vec<(u16, Asked)> {
         let runtimes = self.runtimes();
-        let ask = |(runtime, number): &moving::Part| {
+        let ask = |(runtime, number): &moving::OrderPart| {
             let asked = runtimes.get(runtime)?.ask_later(question(*number));
             Some((*runtime, Asked(asked)))
         };
@@ -266,18 +276,18 @@ impl Shared {
     }
 
     /// Takes an order back; its parts, by which is known when moves under way have ended.
-    pub(super) fn take_back(&self, number: u32) -> Result<Vec<moving::Part>, String> {
+    pub(super) fn take_back(&self, number: u32) -> Result<Vec<moving::OrderPart>, String> {
         let deadline = Instant::now() + PATIENCE;
         let parts = loop {
-            let mut book = lock(&self.orders);
-            let Some(noted) = book.orders.get_mut(&number) else {
+            let mut order_table = lock(&self.orders);
+            let Some(noted) = order_table.orders.get_mut(&number) else {
                 return Err(not_under_way(number));
             };
             if let Some(parts) = &noted.parts {
                 break parts.clone();
             }
             noted.is_unwanted = true;
-            drop(book);
+            drop(order_table);
             if Instant::now() > deadline {
                 return Err(format!(
                     "order {number} is canceled as soon as all runtimes that it concerns have heard it: one has not answered yet. `flowkeep order list` shows it until it is over"
@@ -292,7 +302,7 @@ impl Shared {
     }
 
     /// Takes back the given parts of an order; `false` if they are over.
-    fn recall(&self, number: u32, parts: &[moving::Part]) -> Result<bool, String> {
+    fn recall(&self, number: u32, parts: &[moving::OrderPart]) -> Result<bool, String> {
         let asked = self.ask_parts(parts, Question::Receipt);
         if so_far(asked, Instant::now() + PATIENCE).over {
             lock(&self.orders).orders.remove(&number);
@@ -302,11 +312,11 @@ impl Shared {
         Ok(true)
     }
 
-    fn cancel_parts(&self, parts: &[moving::Part]) -> Result<(), String> {
+    fn cancel_parts(&self, parts: &[moving::OrderPart]) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         for (runtime, answer) in self.ask_parts(parts, Question::Cancel) {
             let answer = answer.by(deadline);
-            if !matches!(answer, Ok(Answer::Done)) {
+            if !matches!(answer, Ok(WorkerAnswer::Done)) {
                 return Err(silent(
                     runtime,
                     &answer,
@@ -331,7 +341,7 @@ impl Shared {
 
     /// Has a runtime take no new flows, or take them again; the parts of orders that were taken
     /// back for that.
-    pub(super) fn leave(&self, runtime: u16, leaving: Leaving) -> Result<Vec<moving::Part>, String> {
+    pub(super) fn leave(&self, runtime: u16, leaving: Leaving) -> Result<Vec<moving::OrderPart>, String> {
         let Some(handle) = self.runtimes().remove(&runtime) else {
             return Err(self.elsewhere(runtime));
         };
@@ -363,7 +373,7 @@ impl Shared {
         handle: &Handle,
         leaving: Leaving,
         word: u64,
-    ) -> Result<Vec<moving::Part>, String> {
+    ) -> Result<Vec<moving::OrderPart>, String> {
         match leaving {
             Leaving::Forced if self.part.is_none() && self.runtimes().len() < 2 => {
                 return Err(moving::alone(self.layout.runtimes));
@@ -373,7 +383,7 @@ impl Shared {
         }
         let leaves = leaving != Leaving::Resumed;
         let answer = handle.ask(Question::Leaving(leaves));
-        if !matches!(answer, Ok(Answer::Leaving)) {
+        if !matches!(answer, Ok(WorkerAnswer::Leaving)) {
             return Err(silent(
                 runtime,
                 &answer,
@@ -397,7 +407,7 @@ impl Shared {
         let has_heard = |switch: &Handle| {
             matches!(
                 switch.ask(Question::Presence(runtime)),
-                Ok(Answer::Presence { leaving: heard, .. }) if heard == leaves
+                Ok(WorkerAnswer::Presence { leaving: heard, .. }) if heard == leaves
             )
         };
         // A runtime without a free block of ports goes on to tell switches that it takes no new
@@ -420,7 +430,11 @@ impl Shared {
     /// runtime's state may change meanwhile: the word of another process that it takes flows again
     /// may be on its way, or an earlier word here comes to nothing. So a refusal is looked at again
     /// for a moment.
-    fn look<T>(&self, word: u64, choose: impl Fn(&[Place]) -> Result<T, String>) -> Result<T, String> {
+    fn look<T>(
+        &self,
+        word: u64,
+        choose: impl Fn(&[CandidateRuntime]) -> Result<T, String>,
+    ) -> Result<T, String> {
         let began = Instant::now();
         loop {
             // Before the runtimes are asked: a runtime that is drained meanwhile says so itself.
@@ -442,28 +456,28 @@ impl Shared {
 
     /// The states of the runtimes by their answers, to choose among them. Runtimes of other
     /// processes are not asked: a runtime here has heard whether they are there, and take flows.
-    fn places(&self) -> Result<Vec<Place>, String> {
+    fn places(&self) -> Result<Vec<CandidateRuntime>, String> {
         let runtimes = self.runtimes();
         let others = match runtimes.iter().next().filter(|_| self.part.is_some()) {
             None => Vec::new(),
             Some((number, handle)) => match handle.ask(Question::Others) {
-                Ok(Answer::Others(others)) => others,
+                Ok(WorkerAnswer::Others(others)) => others,
                 other => return Err(silent(*number, &other, "nothing has changed; try again")),
             },
         };
         let place = |number: u16| match runtimes.get(&number).map(|handle| handle.ask(Question::Stats)) {
             None => {
                 let known = others.iter().find(|(other, _)| *other == number);
-                Ok(Place {
+                Ok(CandidateRuntime {
                     elsewhere: self.part.is_some(),
                     absent: known.is_none(),
                     spare: known.is_none()
                         && self.part.as_ref().is_none_or(|part| part.owner(number).is_none()),
                     leaving: known.is_some_and(|(_, leaving)| *leaving),
-                    ..Place::default()
+                    ..CandidateRuntime::default()
                 })
             }
-            Some(Ok(Answer::Runtime(stats))) => Ok(Place::from(&*stats)),
+            Some(Ok(WorkerAnswer::Runtime(stats))) => Ok(CandidateRuntime::from(&*stats)),
             Some(other) => Err(silent(number, &other, "nothing has changed; try again")),
         };
         (0..self.layout.runtimes as u16).map(place).collect()
@@ -471,7 +485,7 @@ impl Shared {
 }
 
 /// A question to a runtime.
-pub(super) struct Asked(Result<Receiver<Answer>, Unanswered>);
+pub(super) struct Asked(Result<Receiver<WorkerAnswer>, Unanswered>);
 
 impl Asked {
     /// Whether it could not be asked, for this reason.
@@ -480,7 +494,7 @@ impl Asked {
     }
 
     /// Its answer, if it comes by then.
-    fn by(&self, deadline: Instant) -> Result<Answer, Unanswered> {
+    fn by(&self, deadline: Instant) -> Result<WorkerAnswer, Unanswered> {
         let time = deadline.saturating_duration_since(Instant::now());
         let receiver = self.0.as_ref().map_err(|why| *why)?;
         receiver.recv_timeout(time).map_err(Unanswered::from)
@@ -492,9 +506,9 @@ pub(super) fn so_far(asked: Vec<(u16, Asked)>, deadline: Instant) -> Receipt {
     let mut receipt = Receipt::empty();
     for (_, answer) in asked {
         match answer.by(deadline) {
-            Ok(Answer::Receipt(Some(part))) => receipt.add(&part),
+            Ok(WorkerAnswer::Receipt(Some(part))) => receipt.add(&part),
             // The part is long over there.
-            Ok(Answer::Receipt(None)) => {}
+            Ok(WorkerAnswer::Receipt(None)) => {}
             _ => receipt.over = false,
         }
     }

@@ -22,7 +22,7 @@
 //! Not here: how groups move (`runtime::mobility`), which members are there (the links).
 
 use super::driver::Worker;
-use super::handle::{Answer, Question, Unanswered};
+use super::handle::{Question, Unanswered, WorkerAnswer};
 use super::links::WorkerLink;
 use super::{Handle, LOOK, Shared};
 use crate::cluster::{Cluster, LinkStats, OtherMember};
@@ -55,7 +55,7 @@ const HEARD: Duration = Duration::from_millis(50);
 pub(super) const COPIED: Duration = Duration::from_secs(2);
 
 /// Which part this process has.
-pub(super) struct Part {
+pub(super) struct ProcessPart {
     /// The member's name.
     pub name: String,
     /// By switch, the member that has it.
@@ -90,7 +90,7 @@ impl From<&Member> for OtherMember {
     }
 }
 
-impl Part {
+impl ProcessPart {
     pub fn of(config: &Config, member: &Membership) -> Self {
         let of = |worker| Some(&config.member[Layout::member_of(config, worker)?]);
         let runtime = |runtime| {
@@ -99,7 +99,7 @@ impl Part {
         };
         let switch = |switch| Some(of(WorkerId::Switch(switch))?.name.clone());
         let others = config.member.iter().filter(|other| other.name != member.name);
-        Part {
+        ProcessPart {
             name: member.name.clone(),
             switches: (0..member.layout.switches).filter_map(switch).collect(),
             others: RwLock::new(Others {
@@ -260,7 +260,7 @@ fn move_all(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
         let mut parts = Vec::new();
         for (number, handle) in &shared.runtimes() {
             let others = match handle.ask(Question::Others) {
-                Ok(Answer::Others(others)) => others,
+                Ok(WorkerAnswer::Others(others)) => others,
                 _ => Vec::new(),
             };
             // Not to a runtime that leaves, too.
@@ -287,7 +287,11 @@ fn move_all(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
 }
 
 /// Waits until an order is over; `false` if it makes no progress, or all is to end at once.
-fn carried_out(parts: &[crate::moving::Part], shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) -> bool {
+fn carried_out(
+    parts: &[crate::moving::OrderPart],
+    shared: &Shared,
+    each: &mut impl FnMut(&dyn Cluster),
+) -> bool {
     let mut before = None;
     let mut progress = Instant::now();
     loop {
@@ -320,7 +324,7 @@ fn pause(time: Duration, shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
 /// How many flows are here, and groups that live on without, if all runtimes say.
 fn kept(shared: &Shared) -> Option<u64> {
     let kept = |runtime: &Handle| match runtime.ask(Question::Stats) {
-        Ok(Answer::Runtime(stats)) => Some(stats.flows + stats.groups_resting),
+        Ok(WorkerAnswer::Runtime(stats)) => Some(stats.flows + stats.groups_resting),
         _ => None,
     };
     shared.runtimes().values().map(kept).sum()

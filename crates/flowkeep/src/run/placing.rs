@@ -9,8 +9,8 @@
 //! Processes without a coordinator know nothing of each other's load: there groups count, and so
 //! they do where the coordinator is away for some seconds.
 //!
-//! Not here: handicaps (`runtime::switch::Placing`), heartbeats (`super::seats`). A replay goes by
-//! a capture's time and has none of this, so that it is the same again.
+//! Not here: handicaps (`runtime::switch::Placing`), heartbeats (`super::member_slots`). A replay
+//! goes by a capture's time and has none of this, so that it is the same again.
 
 use super::{Shared, lock, threads};
 use crate::config::Policy;

@@ -1,7 +1,7 @@
 //! Threads of a cluster: which workers each has, its processor time, and the work of the event
 //! log's thread.
 
-use super::handle::{Answer, Handle, Question};
+use super::handle::{Handle, Question, WorkerAnswer};
 use super::{Events, Shared, events, stamps};
 use crate::config::layout::Layout;
 use adapters::report::Reports;
@@ -53,7 +53,7 @@ pub(super) fn writer_of(
             .map(|shared| shared.runtimes())
             .unwrap_or_default();
         let lost = |runtime: &Handle| match runtime.ask(Question::Stats) {
-            Ok(Answer::Runtime(stats)) => stats.events_lost,
+            Ok(WorkerAnswer::Runtime(stats)) => stats.events_lost,
             _ => 0,
         };
         runtimes.values().map(lost).sum()

@@ -19,7 +19,7 @@
 //! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared
 //! out to the workers.
 
-use super::handle::{Answer, Handle, Question, Unanswered};
+use super::handle::{Handle, Question, Unanswered, WorkerAnswer};
 use super::{Shared, following};
 use crate::capture::Frame;
 use crate::cluster::{Observed, Subject, Watching};
@@ -53,7 +53,7 @@ const ROUNDS: u32 = 2;
 
 /// The cluster's count of its watchers.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct WatchRegistry {
     ids: AtomicU32,
     /// Which slots of traces are taken.
     slots: [AtomicBool; TRACES_MAX],
@@ -62,7 +62,7 @@ pub(super) struct Desk {
     closing: AtomicBool,
 }
 
-impl Desk {
+impl WatchRegistry {
     /// Takes a free slot of traces, or this one.
     fn slot(&self, wanted: Option<usize>) -> Result<usize, String> {
         let mut all = self.slots.iter().enumerate();
@@ -163,9 +163,9 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
     if let Subject::Flows(choice) = subject {
         return following::begin(shared, choice);
     }
-    let desk = &shared.desk;
+    let watch_registry = &shared.watch_registry;
     let workers = shared.workers().count();
-    let id = desk.come();
+    let id = watch_registry.come();
     let mut watcher = Watcher {
         id,
         slot: None,
@@ -185,7 +185,7 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
     };
     let what: Box<dyn Fn() -> What> = match subject {
         Subject::Flow { key, .. } | Subject::FlowPart { key, .. } => {
-            let slot = desk.slot(match subject {
+            let slot = watch_registry.slot(match subject {
                 Subject::FlowPart { slot, .. } => Some(usize::from(*slot)),
                 _ => None,
             })?;
@@ -241,8 +241,8 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
     for handle in shared.workers() {
         let watch = Watch { id, what: what() };
         match handle.ask(Question::Watch(Box::new(watch))) {
-            Ok(Answer::Watching(true)) => {}
-            Ok(Answer::Watching(false)) => {
+            Ok(WorkerAnswer::Watching(true)) => {}
+            Ok(WorkerAnswer::Watching(false)) => {
                 return Err(format!(
                     "{CAPTURES_MAX} captures run already (`flowkeep top` counts as one); end one of those first (Ctrl-C there)"
                 ));
@@ -268,10 +268,10 @@ impl Drop for Watcher {
             handle.unwatch(self.id);
         }
         if let Some(slot) = self.slot {
-            self.shared.desk.slots[slot].store(false, Ordering::SeqCst);
+            self.shared.watch_registry.slots[slot].store(false, Ordering::SeqCst);
         }
         if !self.is_over {
-            self.shared.desk.leave();
+            self.shared.watch_registry.leave();
         }
     }
 }
@@ -290,13 +290,13 @@ impl Watching for Watcher {
             return observed;
         }
         // The observations fetched behind this look are all that there were before it.
-        let closing = self.shared.desk.is_closing();
+        let closing = self.shared.watch_registry.is_closing();
         let mut learned = Vec::new();
         let shared = Arc::clone(&self.shared);
         for handle in shared.workers() {
             let seen = std::mem::take(&mut self.seen);
             let (seen, names) = match handle.ask(Question::Watched(self.id, Box::new(seen))) {
-                Ok(Answer::Watched(seen, names)) => (*seen, names),
+                Ok(WorkerAnswer::Watched(seen, names)) => (*seen, names),
                 // The worker has gone, or has lost the watch's memory with its content.
                 _ => {
                     observed.is_over = true;
@@ -326,7 +326,7 @@ impl Watching for Watcher {
         observed.left = self.budget.as_ref().map(|budget| budget.left());
         if observed.is_over {
             self.is_over = true;
-            self.shared.desk.leave();
+            self.shared.watch_registry.leave();
         }
         observed
     }
@@ -354,15 +354,15 @@ impl Watcher {
 
     fn frame(&self, captured: &Captured, bytes: &[u8]) -> Frame {
         let (place, reason) = match captured.place {
-            Where::In => (crate::capture::Place::In, None),
-            Where::Out => (crate::capture::Place::Out, None),
+            Where::In => (crate::capture::CapturePoint::In, None),
+            Where::Out => (crate::capture::CapturePoint::Out, None),
             Where::Dropped { function, reason } => {
                 let function = function.map(|function| self.function(function));
                 let reason = match function {
                     Some(function) => format!("{function}: {reason}"),
                     None => reason.to_owned(),
                 };
-                (crate::capture::Place::Drop, Some(reason))
+                (crate::capture::CapturePoint::Drop, Some(reason))
             }
         };
         Frame {

@@ -6,7 +6,7 @@
 //! are *dormant*: no runtime is at them (session 0), so the other workers never choose them.
 //!
 //! ```text
-//!   dormant ──add: made, with the configuration in force; a seat at the thread with the fewest; its ends say a new session──► there
+//!   dormant ──add: made, with the configuration in force; a worker slot at the thread with the fewest; its ends say a new session─► there
 //!     ▲                                                                                                                        │
 //!     │                                                                                                       drained (`runtime drain`)
 //!     │                                                                                                                        ▼
@@ -41,8 +41,8 @@
 
 use super::build::{RUNTIMES_MAX, RunError};
 use super::counted::Ended;
-use super::driver::{Seat, Worker};
-use super::handle::{Answer, Handle, Question};
+use super::driver::{Worker, WorkerSlot};
+use super::handle::{Handle, Question, WorkerAnswer};
 use super::links::WorkerLink;
 use super::objects::Views;
 use super::{Shared, part, silent};
@@ -203,9 +203,9 @@ struct Slot {
     pool: Option<Pool>,
 }
 
-/// Where a thread takes up seats, and which it has.
+/// Where a thread takes up worker slots, and which it has.
 pub(super) struct ThreadInbox {
-    pub seats: Mutex<Option<SyncSender<Seat>>>,
+    pub worker_slots: Mutex<Option<SyncSender<WorkerSlot>>>,
     pub workers: Mutex<Vec<String>>,
 }
 
@@ -397,20 +397,23 @@ impl WorkerPool {
         self.views.make(&mut runtime, number);
         runtime.each_link(|_, link| link.set_session(session));
         let (handle, inbox) = Handle::new();
-        let mut seat = Some(super::build::seat(Worker::Runtime(Box::new(runtime)), inbox));
+        let mut worker_slot = Some(super::build::worker_slot(
+            Worker::Runtime(Box::new(runtime)),
+            inbox,
+        ));
         let mut threads: Vec<_> = shared.threads.iter().collect();
         threads.sort_by_key(|thread| lock(&thread.inbox.workers).len());
         for thread in threads {
-            if let Some(inbox) = &*lock(&thread.inbox.seats)
-                && let Some(taken) = seat.take()
+            if let Some(inbox) = &*lock(&thread.inbox.worker_slots)
+                && let Some(taken) = worker_slot.take()
             {
                 match inbox.send(taken) {
                     Ok(()) => lock(&thread.inbox.workers).push(format!("runtime {number}")),
-                    Err(refused) => seat = Some(refused.0),
+                    Err(refused) => worker_slot = Some(refused.0),
                 }
             }
         }
-        if seat.is_some() {
+        if worker_slot.is_some() {
             return Err("the cluster is ending".into());
         }
         shared.put_runtime(number, handle);
@@ -492,7 +495,7 @@ impl WorkerPool {
             std::thread::sleep(LOOK);
         }
         let last = match handle.ask(Question::Stats) {
-            Ok(Answer::Runtime(stats)) => *stats,
+            Ok(WorkerAnswer::Runtime(stats)) => *stats,
             other => return Err(silent(number, &other, "it is drained and goes on")),
         };
         let stays = |why| format!("runtime {number} is drained and goes on: {why}");
@@ -520,7 +523,7 @@ impl WorkerPool {
             drop(self.views.stay(shared, number, handle));
         };
         let answer = handle.ask(Question::Session(0));
-        if !matches!(answer, Ok(Answer::Done)) {
+        if !matches!(answer, Ok(WorkerAnswer::Done)) {
             // The question may be answered yet, and then no switch would send there.
             reopen();
             return Err(silent(number, &answer, "it is drained and goes on"));
@@ -665,7 +668,7 @@ fn hand_timers_over(shared: &Shared, runtime: &mut Runtime<WorkerLink>) {
 /// The figures that keep a runtime from going; `None` if there are none.
 fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>, String> {
     let stats = match handle.ask(Question::Stats) {
-        Ok(Answer::Runtime(stats)) => stats,
+        Ok(WorkerAnswer::Runtime(stats)) => stats,
         other => return Err(silent(number, &other, "nothing has changed; try again")),
     };
     let mut rest = Removal {
@@ -680,7 +683,7 @@ fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>
     }
     for switch in shared.switches.values() {
         match switch.ask(Question::Presence(number)) {
-            Ok(Answer::Presence { leaving, groups, .. }) => {
+            Ok(WorkerAnswer::Presence { leaving, groups, .. }) => {
                 rest.routes += groups;
                 rest.unheard += u64::from(!leaving);
             }
@@ -695,7 +698,7 @@ fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>
 }
 
 fn is_empty(handle: &Handle) -> bool {
-    matches!(handle.ask(Question::Empty), Ok(Answer::Empty(true)))
+    matches!(handle.ask(Question::Empty), Ok(WorkerAnswer::Empty(true)))
 }
 
 /// Waits until a runtime that has just come takes groups and all workers have heard so: an order
@@ -709,14 +712,14 @@ fn wait_until_it_takes_groups(shared: &Shared, number: u16) {
             && shared.switches.values().all(|switch| {
                 !matches!(
                     switch.ask(Question::Presence(number)),
-                    Ok(Answer::Presence { there, leaving, .. }) if !there || leaving
+                    Ok(WorkerAnswer::Presence { there, leaving, .. }) if !there || leaving
                 )
             })
             && runtimes
                 .iter()
                 .filter(|(other, _)| **other != number)
                 .all(|(_, handle)| match handle.ask(Question::Others) {
-                    Ok(Answer::Others(others)) => others.contains(&(number, false)),
+                    Ok(WorkerAnswer::Others(others)) => others.contains(&(number, false)),
                     _ => true,
                 })
     };
@@ -731,14 +734,14 @@ fn is_forgotten(shared: &Shared, number: u16) -> bool {
     let by_switches = shared.switches.values().all(|switch| {
         matches!(
             switch.ask(Question::Presence(number)),
-            Ok(Answer::Presence { there: false, .. })
+            Ok(WorkerAnswer::Presence { there: false, .. })
         )
     });
     let runtimes = shared.runtimes();
     let mut others = runtimes.iter().filter(|(other, _)| **other != number);
     by_switches
         && others.all(|(_, handle)| {
-            matches!(handle.ask(Question::Others), Ok(Answer::Others(others)) if others.iter().all(|(other, _)| *other != number))
+            matches!(handle.ask(Question::Others), Ok(WorkerAnswer::Others(others)) if others.iter().all(|(other, _)| *other != number))
         })
 }
 

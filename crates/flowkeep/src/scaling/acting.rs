@@ -16,7 +16,7 @@
 
 use super::{Limit, Rules, Sample, Scaler, Step};
 use crate::control::{Answer, FOREIGN, Request};
-use crate::moving::{Leaving, Order, Part, Receipt};
+use crate::moving::{Leaving, Order, OrderPart, Receipt};
 use crate::report::Status;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -282,7 +282,7 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    fn receipt(&mut self, parts: &[Part]) -> Result<Receipt, String> {
+    fn receipt(&mut self, parts: &[OrderPart]) -> Result<Receipt, String> {
         let parts = parts.to_vec();
         match self.ground.ask(&Request::Receipt { parts })? {
             Answer::Receipt(receipt) => Ok(receipt),

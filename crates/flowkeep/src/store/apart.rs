@@ -1,8 +1,8 @@
 //! The work of this program when it is started to be a store's driver (`stores::apart`): a word of
 //! the command line that no page has.
 //!
-//! Ctrl-C, and the signals that a service's manager sends to all processes of a service, are for the
-//! process that started it: that process tells its store the last changes before it ends.
+//! Ctrl-C, and the signals that a service's manager sends to all processes of a service, are for
+//! the process that started it: that process tells its store the last changes before it ends.
 
 use crate::{cli, signals};
 use std::process::ExitCode;

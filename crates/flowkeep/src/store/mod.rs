@@ -13,8 +13,8 @@
 
 pub(crate) mod apart;
 pub mod copy;
-pub mod figures;
 pub mod job;
+pub mod stats;
 
 use crate::config;
 use crate::events::{self, Declared};
@@ -74,7 +74,8 @@ pub(crate) struct Kept {
 }
 
 /// Opens the stores that a configuration names, for a member of a cluster or without one: its name,
-/// and with a coordinator, which has the view, the cluster's name. `has_clock`: workers' time is their packets'.
+/// and with a coordinator, which has the view, the cluster's name. `has_clock`: workers' time is
+/// their packets'.
 pub(crate) fn open(
     config: &config::store::Store,
     functions: &[String],

@@ -2,7 +2,7 @@
 
 use super::busiest::{Busiest, SNAP};
 use super::terminal::{Terminal, refusal};
-use super::{Figures, Rates, render};
+use super::{Rates, TopSample, render};
 use crate::capture::Wanted;
 use crate::control::client::Client;
 use crate::control::{Answer, FOREIGN, Observe, Request};
@@ -50,7 +50,7 @@ struct Source<'a> {
     client: &'a mut Client,
     samples: bool,
     busiest: Busiest,
-    before: Figures,
+    before: TopSample,
     at: Instant,
 }
 
@@ -95,14 +95,14 @@ impl<'a> Source<'a> {
     }
 }
 
-fn figures(client: &mut Client) -> Result<Figures, String> {
+fn figures(client: &mut Client) -> Result<TopSample, String> {
     let Answer::Status(status) = client.ask(&Request::Status)? else {
         return Err(FOREIGN.into());
     };
     let Answer::Threads(threads) = client.ask(&Request::Threads)? else {
         return Err(FOREIGN.into());
     };
-    Ok(Figures {
+    Ok(TopSample {
         status: *status,
         threads,
     })

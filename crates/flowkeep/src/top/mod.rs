@@ -136,7 +136,7 @@ impl Shape for Rates {
 
 /// Figures at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub struct TopSample {
     /// All but threads.
     pub status: Status,
     /// Threads.
@@ -145,7 +145,7 @@ pub struct Figures {
 
 impl Rates {
     /// The load between two times, so far apart.
-    pub fn between(before: &Figures, after: &Figures, apart: Duration) -> Self {
+    pub fn between(before: &TopSample, after: &TopSample, apart: Duration) -> Self {
         let seconds = apart.as_secs_f64().max(1e-9);
         let per_second = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
         let (old, new) = (&before.status, &after.status);

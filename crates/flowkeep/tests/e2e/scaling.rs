@@ -68,7 +68,7 @@ impl Hosts {
             }
             self.take();
         }
-        self.settle();
+        self.run_until_quiet();
     }
 
     fn take(&mut self) {
@@ -81,7 +81,7 @@ impl Hosts {
     }
 
     /// Until all that was sent has come.
-    fn settle(&mut self) {
+    fn run_until_quiet(&mut self) {
         let began = Instant::now();
         while self.got < self.sent {
             assert!(began.elapsed() < PATIENCE, "{} of {} came", self.got, self.sent);

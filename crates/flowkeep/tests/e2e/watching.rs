@@ -4,7 +4,7 @@
 use crate::cluster::{Lines, Ran, Shape, finish, start};
 use adapters::memory::{Frame, MemoryEnd};
 use adapters::open::Ports;
-use flowkeep::capture::{Place, Wanted};
+use flowkeep::capture::{CapturePoint, Wanted};
 use flowkeep::cluster::{Cluster, Observed, Subject, Watching};
 use flowkeep::control::client::Client;
 use flowkeep::control::server::Server;
@@ -502,9 +502,9 @@ fn a_capture_adds_up(shape: Shape, seed: u64) {
         assert!(observed.lost.is_empty(), "{what}: {:?}", observed.lost);
         for frame in observed.frames {
             match frame.place {
-                Place::In => came += 1,
-                Place::Out => went += 1,
-                Place::Drop => *dropped.entry(frame.reason.expect("a reason")).or_default() += 1,
+                CapturePoint::In => came += 1,
+                CapturePoint::Out => went += 1,
+                CapturePoint::Drop => *dropped.entry(frame.reason.expect("a reason")).or_default() += 1,
             }
         }
     }

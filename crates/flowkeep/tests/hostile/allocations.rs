@@ -25,7 +25,7 @@ fn established_flows<R: Rig>() {
                 rig.offer(Side::Outside, &flow.back);
             }
         }
-        rig.settle();
+        rig.run_until_quiet();
     });
     assert_eq!(rig.world().served - before, 100_000);
     assert_eq!(count, 0, "allocations by 100,000 packets of established flows");
@@ -44,7 +44,7 @@ fn flows_that_come_and_go<R: Rig>(per_host: u32) {
                 let inside = (0x0a00_0000 + n / per_host, 30_000 + (n % per_host) as u16);
                 rig.offer(Side::Inside, &frames::tcp(inside, SERVICE, frames::SYN, false));
             }
-            rig.settle();
+            rig.run_until_quiet();
         });
         assert_eq!(rig.books().flows, u64::from(FLOWS) + 10);
         let ending = testkit::allocations(|| {
@@ -63,7 +63,7 @@ fn flows_that_come_and_go<R: Rig>(per_host: u32) {
         rig.offer(Side::Inside, &flow.forward);
         rig.offer(Side::Outside, &flow.back);
     }
-    rig.settle();
+    rig.run_until_quiet();
     assert_eq!(rig.world().served - before, 20);
     rig.books().check();
 }
@@ -130,7 +130,7 @@ fn watched_flows<R: Rig>() {
             }
             rig.offer(Side::Inside, &refused);
         }
-        rig.settle();
+        rig.run_until_quiet();
     });
     assert!(
         u32::MAX - budget.left() >= 200,

@@ -69,7 +69,7 @@ impl Scene {
                     self.asked += 1;
                 }
             }
-            self.rig.settle();
+            self.rig.run_until_quiet();
         });
         self.grown += resident().saturating_sub(before);
     }

@@ -20,7 +20,7 @@ fn lies(rules: &str, seed: u64) {
             asked += 1;
         }
     }
-    rig.settle();
+    rig.run_until_quiet();
     let books = rig.books();
     println!("{books:?}");
     books.check();

@@ -211,7 +211,7 @@ pub trait Rig {
     fn watch(&mut self, watch: &dyn Fn() -> Watch);
 
     /// Turns until no worker has anything to do.
-    fn settle(&mut self) {
+    fn run_until_quiet(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             *self.clock() += 1000;
@@ -222,7 +222,7 @@ pub trait Rig {
     /// Time passes, and flows whose time is over end.
     fn pass(&mut self, seconds: u64) {
         *self.clock() += seconds * 1_000_000_000;
-        self.settle();
+        self.run_until_quiet();
     }
 
     fn offer(&mut self, side: Side, frame: &[u8]) {
@@ -244,10 +244,10 @@ pub trait Rig {
 
     /// Sends one frame and answers how it left.
     fn exchange(&mut self, side: Side, frame: &[u8]) -> Option<Sent> {
-        self.settle();
+        self.run_until_quiet();
         self.world().sent.clear();
         self.offer(side, frame);
-        self.settle();
+        self.run_until_quiet();
         self.world().sent.first().copied()
     }
 }
@@ -342,7 +342,7 @@ impl Rig for Cluster {
             let pool = pool(1 + runtime as u8);
             runtimes.push(Runtime::new(settings, plan.clone(), vec![there], pool, Region::heap).unwrap());
         }
-        let settings = switch::Settings {
+        let settings = switch::SwitchSettings {
             switch: 0,
             switches: 1,
             seed: HashSeed::FIXED,

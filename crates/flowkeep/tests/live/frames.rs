@@ -63,7 +63,7 @@ impl Host {
             }
             self.ports[0].transmit(0, &mut self.pool, &mut burst);
             assert!(burst.is_empty());
-            self.ports[0].settle(&mut self.pool);
+            self.ports[0].reap_transmitted(&mut self.pool);
         }
     }
 
@@ -93,7 +93,7 @@ impl Host {
         while began.elapsed() < Duration::from_secs(60) {
             let mut reserved = 0;
             for port in &mut self.ports {
-                port.settle(&mut self.pool);
+                port.reap_transmitted(&mut self.pool);
                 reserved += port.reserved();
             }
             if self.pool.free() + reserved == self.pool.total() {

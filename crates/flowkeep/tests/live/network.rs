@@ -283,8 +283,9 @@ impl Network {
 
     /// Measures from the client; answers the report's end.
     pub fn iperf3(&self, words: &str) -> Value {
-        // Its server is busy for a moment after each measurement. It says so, and closes the connection
-        // without having read the client's bytes: then the client may see a reset instead.
+        // Its server is busy for a moment after each measurement. It says so, and closes the
+        // connection without having read the client's bytes: then the client may see a reset
+        // instead.
         const REFUSED: &str = "unable to receive control message: Connection reset by peer";
         for _ in 0..50 {
             let out = self.at_client(&format!("iperf3 --json --client {words}"));

@@ -16,7 +16,7 @@ use protocols::channel::{DropReason, Key, Keys, Protection};
 use protocols::link::geneve::Front;
 use runtime::env::{BURST, Burst, Port};
 use runtime::message::Message;
-use runtime::peer::{FrameLink, Peer, Settings};
+use runtime::peer::{FrameLink, Peer, PeerSettings};
 use rustix::net;
 use std::os::fd::OwnedFd;
 use std::sync::Barrier;
@@ -128,7 +128,7 @@ impl End {
                 late: None,
             });
         }
-        let mut settings = Settings::new(host, peer, incarnation, protection());
+        let mut settings = PeerSettings::new(host, peer, incarnation, protection());
         settings.channel.frame_max = link.frame_max();
         settings.channel.salt = adapters::keys::salt().unwrap();
         settings.dead_after_ns = DEAD_AFTER;
@@ -254,7 +254,7 @@ fn at_host(number: u16, begin: &dyn Fn() -> End, meeting: &Barrier) {
     let session = end.peer.session();
     end.until("all is delivered", |end| {
         end.send(COUNT);
-        end.sent == COUNT && end.received == COUNT && end.peer.is_settled()
+        end.sent == COUNT && end.received == COUNT && end.peer.is_drained()
     });
     assert_eq!((end.peer.session(), end.pool.free()), (session, BUFFERS));
     let counters = end.peer.channel_counters().clone();
@@ -292,7 +292,7 @@ fn at_host(number: u16, begin: &dyn Fn() -> End, meeting: &Barrier) {
     assert!(end.peer.session() > session);
     end.until("what is new is delivered", |end| {
         end.send(1000);
-        end.sent == 1000 && end.received == 1000 && end.peer.is_settled()
+        end.sent == 1000 && end.received == 1000 && end.peer.is_drained()
     });
     linger(&mut end);
     meeting.wait();

@@ -20,7 +20,7 @@ use coordinator::identity::Identity;
 use coordinator::operator::{Line, Operator};
 use coordinator::proto::Configuration;
 use coordinator::refusal::{self, Refusal};
-use flowkeep::apply::joined::{HOLD_MAX, Part, Prepared};
+use flowkeep::apply::joined::{HOLD_MAX, PartRequest, Prepared};
 use flowkeep::apply::report::Outcome;
 use flowkeep::config::chains::chains_of;
 use flowkeep::control::{Answer, Reply, Request};
@@ -52,7 +52,7 @@ fn ask(line: &mut Line, member: &str, request: &Request) -> Result<Answer, Strin
 struct Hand {
     line: Line,
     view: u32,
-    part: Part,
+    part: PartRequest,
     digests: [String; 2],
 }
 
@@ -61,7 +61,7 @@ impl Hand {
         let mut line = line(site);
         let status = line.status().expect("it answers");
         let number = status.configuration.expect("one is in force").number;
-        let part = Part {
+        let part = PartRequest {
             number: number + 1,
             file: "new.toml".to_owned(),
             text: text.to_owned(),
@@ -119,7 +119,7 @@ impl Hand {
 /// Whether a member holds a change. The question has no valid configuration, so nothing is prepared
 /// for it, and a command that prepares meanwhile is not in its way.
 fn holds(site: &Site, member: &str) -> bool {
-    let part = Part {
+    let part = PartRequest {
         dry: true,
         ..Hand::begin(site, "[").part
     };

@@ -1,4 +1,4 @@
-//! Members that join a coordinator: seats, leases and views of a running cluster.
+//! Members that join a coordinator: member slots, leases and views of a running cluster.
 //!
 //! The coordinator is a process of its own, killed as `kill -9` does. Nothing is waited for by the
 //! clock, but for the four seconds that a node stands still.

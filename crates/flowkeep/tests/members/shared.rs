@@ -175,8 +175,8 @@ fn shares_through_all(name: &str, has_hosts: bool) {
         .for_each(|name| site.wait_until_runs(name));
     site.wait_for_limits("with two nodes");
     assert!(flows(&left.status()) > 0 && flows(&right.status()) > 0);
-    // An object is where its key was called for first, which may be one node for all; its copy is at
-    // the other, and so is a part of the calls.
+    // An object is where its key was called for first, which may be one node for all; its copy is
+    // at the other, and so is a part of the calls.
     let all = [&left, &right].map(|node| {
         let status = node.status();
         let [hosts] = &status.objects[..] else {

@@ -39,7 +39,8 @@ fn followed(config: &str, said: &str) -> Option<String> {
     };
     let after = &wrong[end..];
     let is_value = |of: &str| of.starts_with(|first: char| first.is_ascii_digit() || "`\"".contains(first));
-    // Where words are before the value: `a prefix, like 10.0.0.0/8`, `a number from 1`, `at least 5`.
+    // Where words are before the value: `a prefix, like 10.0.0.0/8`, `a number from 1`,
+    // `at least 5`.
     let words = [" like ", " from ", "at least "];
     let mut behind = words.iter().filter_map(|of| Some(written.split_once(of)?.1));
     let written = match is_value(written) {

@@ -28,11 +28,11 @@ use wire::protocol;
 /// A UDP flow is a stream when it still lives so many milliseconds after its first packet.
 const UDP_STREAM: u32 = 2000;
 
-/// The class of a packet that goes the opening way (`way` 0) or back (1), by what the flow was
-/// before it.
+/// The class of a packet that goes the opening way (`direction` 0) or back (1), by what the flow
+/// was before it.
 #[inline(always)]
-pub(super) fn class_of(flow: &Connection, way: usize) -> Class {
-    if way == 1 || flow.is(mark::REPLIED) {
+pub(super) fn class_of(flow: &Connection, direction: usize) -> Class {
+    if direction == 1 || flow.is(mark::REPLIED) {
         Class::Established
     } else {
         Class::New
@@ -40,8 +40,8 @@ pub(super) fn class_of(flow: &Connection, way: usize) -> Class {
 }
 
 #[inline(always)]
-pub(super) fn note_reply(flow: &mut Connection, way: usize) {
-    if way == 1 {
+pub(super) fn note_reply(flow: &mut Connection, direction: usize) {
+    if direction == 1 {
         flow.marks |= mark::REPLIED;
     }
 }

@@ -61,8 +61,8 @@ struct Place {
     /// When its patience is over, or was.
     until: u64,
     is_silent: bool,
-    /// When the kernel heard last that it is wanted; 0 for not yet. And the generation of the tables
-    /// in force then.
+    /// When the kernel heard last that it is wanted; 0 for not yet. And the generation of the
+    /// tables in force then.
     asked: u64,
     tables: u32,
     /// When a packet was last for it.
@@ -108,8 +108,8 @@ impl Resolving {
         first..first + SET
     }
 
-    /// A packet is for a neighbour whose link address is not in the tables of this generation. `ask`
-    /// has the kernel hear that, and says whether it has.
+    /// A packet is for a neighbour whose link address is not in the tables of this generation.
+    /// `ask` has the kernel hear that, and says whether it has.
     pub fn want(&mut self, neighbour: Neighbour, tables: u32, now: u64, ask: impl Fn() -> bool) -> Wanted {
         let range = self.set(neighbour);
         let (patience, remembered) = (self.patience, self.remembered);
@@ -266,8 +266,8 @@ mod tests {
         );
     }
 
-    /// The call that waited goes on elsewhere; the kernel hears of the neighbour and forgets it, and
-    /// no packet sees that here. Seed 91107170 of the simulator's `forward`.
+    /// The call that waited goes on elsewhere; the kernel hears of the neighbour and forgets it,
+    /// and no packet sees that here. Seed 91107170 of the simulator's `forward`.
     #[test]
     fn with_newer_tables_the_kernel_is_asked_again() {
         let mut table = table();

@@ -27,8 +27,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For an IPv4 packet and an MTU; `None` if there would be more than [`PARTS_MAX`] parts, no room
-    /// for data, or no second part.
+    /// For an IPv4 packet and an MTU; `None` if there would be more than [`PARTS_MAX`] parts, no
+    /// room for data, or no second part.
     pub fn of(packet: &Packet, mtu: u32) -> Option<Plan> {
         // As it was parsed: a function before this one may have written into the header.
         let header = packet

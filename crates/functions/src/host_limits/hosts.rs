@@ -14,7 +14,7 @@
 //!
 //! Not here: the limits ([`super`]).
 
-use super::state::{Bucket, Host, WAYS};
+use super::state::{Bucket, DIRECTIONS, Host};
 use alloc::vec;
 use alloc::vec::Vec;
 use nf::{Addr, Time};
@@ -24,12 +24,12 @@ use nf::{Addr, Time};
 pub(super) struct Entry {
     pub host: Addr,
     /// Flows by the side that opened them.
-    pub flows: [u32; WAYS],
-    pub buckets: [Bucket; WAYS],
+    pub flows: [u32; DIRECTIONS],
+    pub buckets: [Bucket; DIRECTIONS],
     /// Flows refused.
-    pub refused: [u64; WAYS],
+    pub refused: [u64; DIRECTIONS],
     /// When that was last told.
-    pub told: [Time; WAYS],
+    pub told: [Time; DIRECTIONS],
     next: u32,
     older: u32,
     newer: u32,
@@ -39,10 +39,10 @@ impl Entry {
     fn new(host: Addr) -> Self {
         Entry {
             host,
-            flows: [0; WAYS],
-            buckets: [Bucket::default(); WAYS],
-            refused: [0; WAYS],
-            told: [Time::NEVER; WAYS],
+            flows: [0; DIRECTIONS],
+            buckets: [Bucket::default(); DIRECTIONS],
+            refused: [0; DIRECTIONS],
+            told: [Time::NEVER; DIRECTIONS],
             next: 0,
             older: 0,
             newer: 0,
@@ -51,14 +51,14 @@ impl Entry {
 
     /// Takes in the host's refusals elsewhere, and when they were told last.
     pub fn hear(&mut self, group: &Host) {
-        for way in 0..WAYS {
-            self.refused[way] = self.refused[way].max(group.refused[way]);
-            self.told[way] = self.told[way].max(group.told[way]);
+        for direction in 0..DIRECTIONS {
+            self.refused[direction] = self.refused[direction].max(group.refused[direction]);
+            self.told[direction] = self.told[direction].max(group.told[direction]);
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.flows == [0; WAYS]
+        self.flows == [0; DIRECTIONS]
     }
 }
 
@@ -158,26 +158,26 @@ impl Hosts {
     }
 
     /// One more flow.
-    pub fn add(&mut self, at: u32, way: usize) {
+    pub fn add(&mut self, at: u32, direction: usize) {
         if self.entries[at as usize].is_idle() {
             self.wake(at);
         }
-        self.entries[at as usize].flows[way] += 1;
+        self.entries[at as usize].flows[direction] += 1;
     }
 
     /// One flow less.
-    pub fn leave(&mut self, host: Addr, way: usize) {
+    pub fn leave(&mut self, host: Addr, direction: usize) {
         let found = self.find(host);
         debug_assert!(
-            found.is_some_and(|at| self.entries[at as usize].flows[way] > 0),
+            found.is_some_and(|at| self.entries[at as usize].flows[direction] > 0),
             "a flow is given back once"
         );
         let Some(at) = found else { return };
         let entry = &mut self.entries[at as usize];
-        if entry.flows[way] == 0 {
+        if entry.flows[direction] == 0 {
             return;
         }
-        entry.flows[way] -= 1;
+        entry.flows[direction] -= 1;
         if entry.is_idle() {
             self.rest(at);
         }
@@ -187,7 +187,7 @@ impl Hosts {
     pub fn top(&self, count: usize) -> Vec<Entry> {
         let all = self.entries.iter().skip(1);
         let mut known: Vec<Entry> = all
-            .filter(|e| !e.is_idle() || e.refused != [0; WAYS])
+            .filter(|e| !e.is_idle() || e.refused != [0; DIRECTIONS])
             .copied()
             .collect();
         known.sort_by_key(|e| {

@@ -160,14 +160,14 @@ impl NetworkFunction for HostLimits {
     }
 
     fn arrived(&self, flow: &mut Counted, why: Arrival, cx: &mut Cx<Self>) {
-        let Some(way) = flow.opened.way().filter(|_| why != Arrival::New) else {
+        let Some(direction) = flow.opened.direction().filter(|_| why != Arrival::New) else {
             return;
         };
         let host = self.plan.host(flow.host);
         if wire::planted::is("flow_arrives_uncounted") {
             flow.opened = Opened::Exempt;
         } else if let Some(at) = self.account(host, flow.host, cx) {
-            self.hosts.borrow_mut().add(at, way);
+            self.hosts.borrow_mut().add(at, direction);
         } else {
             flow.opened = Opened::Exempt;
             cx.count("flows_arrived_uncounted");
@@ -175,8 +175,10 @@ impl NetworkFunction for HostLimits {
     }
 
     fn departed(&self, flow: &Counted, why: Departure, cx: &mut Cx<Self>) {
-        if let Some(way) = flow.opened.way() {
-            self.hosts.borrow_mut().leave(self.plan.host(flow.host), way);
+        if let Some(direction) = flow.opened.direction() {
+            self.hosts
+                .borrow_mut()
+                .leave(self.plan.host(flow.host), direction);
             if why == Departure::Expired {
                 cx.count("flows_given_back");
             }
@@ -229,8 +231,10 @@ impl HostLimits {
     /// Counts a flow that was let in by other settings.
     fn recount(&self, flow: &mut Counted) {
         if self.carried.get() {
-            if let Some(way) = flow.opened.way().filter(|_| self.plan.is_exempt(flow.host)) {
-                self.hosts.borrow_mut().leave(self.plan.host(flow.host), way);
+            if let Some(direction) = flow.opened.direction().filter(|_| self.plan.is_exempt(flow.host)) {
+                self.hosts
+                    .borrow_mut()
+                    .leave(self.plan.host(flow.host), direction);
                 flow.opened = Opened::Exempt;
             }
             return;
@@ -238,14 +242,14 @@ impl HostLimits {
         if self.plan.is_exempt(flow.host) {
             flow.opened = Opened::Exempt;
         }
-        if let Some(way) = flow.opened.way() {
+        if let Some(direction) = flow.opened.direction() {
             let mut hosts = self.hosts.borrow_mut();
             match hosts.enter(self.plan.host(flow.host)) {
                 Some(entered) => {
                     if let Some(rate) = self.plan.rate.filter(|_| entered.new) {
                         hosts.at(entered.at).buckets = [Bucket::full(rate); 2];
                     }
-                    hosts.add(entered.at, way);
+                    hosts.add(entered.at, direction);
                 }
                 None => flow.opened = Opened::Exempt,
             }
@@ -266,24 +270,24 @@ impl HostLimits {
         let Some(at) = self.account(host, address, cx) else {
             return cx.drop("too_many_hosts");
         };
-        let way = usize::from(opened == Opened::FromOutside);
+        let direction = usize::from(opened == Opened::FromOutside);
         let now = cx.now();
         let mut hosts = self.hosts.borrow_mut();
         let entry = hosts.at(at);
-        let refused = if entry.flows[way] >= self.plan.flows {
+        let refused = if entry.flows[direction] >= self.plan.flows {
             Some("too_many_flows")
         } else if self
             .plan
             .rate
-            .is_some_and(|rate| !entry.buckets[way].take(rate, now))
+            .is_some_and(|rate| !entry.buckets[direction].take(rate, now))
         {
             Some("too_many_new_flows")
         } else {
             None
         };
         if let Some(reason) = refused {
-            entry.refused[way] += 1;
-            self.tell(entry, (opened, way), reason, cx);
+            entry.refused[direction] += 1;
+            self.tell(entry, (opened, direction), reason, cx);
             if self.is_own(address, cx) {
                 cx.group().copy(address, entry);
             }
@@ -296,7 +300,7 @@ impl HostLimits {
         if self.is_own(address, cx) {
             cx.group().copy(address, entry);
         }
-        hosts.add(at, way);
+        hosts.add(at, direction);
         *flow = Counted {
             host: address,
             opened,
@@ -373,27 +377,27 @@ impl HostLimits {
     fn tell(
         &self,
         entry: &mut hosts::Entry,
-        (opened, way): (Opened, usize),
+        (opened, direction): (Opened, usize),
         reason: &str,
         cx: &mut Cx<Self>,
     ) {
         let now = cx.now();
-        if now.nanoseconds_since(entry.told[way]) < TOLD_AGAIN {
+        if now.nanoseconds_since(entry.told[direction]) < TOLD_AGAIN {
             return;
         }
         if !self.events.take(now) {
             cx.count("events_limited");
             return;
         }
-        entry.told[way] = now;
+        entry.told[direction] = now;
         cx.event(
             "host_limited",
             format_args!(
                 "\"host\":\"{}\",\"opened_from\":\"{}\",\"reason\":\"{reason}\",\"flows\":{},\"refused\":{}",
                 self.plan.name(entry.host),
                 opened.name(),
-                entry.flows[way],
-                entry.refused[way],
+                entry.flows[direction],
+                entry.refused[direction],
             ),
         );
     }

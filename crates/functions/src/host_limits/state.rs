@@ -28,7 +28,7 @@ pub enum Opened {
 }
 
 /// The two ways that are counted apart.
-pub(super) const WAYS: usize = 2;
+pub(super) const DIRECTIONS: usize = 2;
 
 impl Opened {
     pub(super) fn by(side: Side) -> Self {
@@ -39,7 +39,7 @@ impl Opened {
     }
 
     /// Which of the counts it is in.
-    pub(super) fn way(self) -> Option<usize> {
+    pub(super) fn direction(self) -> Option<usize> {
         match self {
             Opened::Undecided | Opened::Exempt => None,
             Opened::FromInside => Some(0),
@@ -120,14 +120,14 @@ pub struct Host {
     /// Its buckets when a flow was last let through, for a runtime without an account of the host
     /// yet.
     #[flow_state(lazy)]
-    pub(super) buckets: [Bucket; WAYS],
+    pub(super) buckets: [Bucket; DIRECTIONS],
     /// Flows refused, and when that was last told, if it was: so that it is not told again wherever
     /// the host goes.
     #[flow_state(lazy)]
-    pub(super) refused: [u64; WAYS],
+    pub(super) refused: [u64; DIRECTIONS],
     /// See above.
     #[flow_state(lazy)]
-    pub(super) told: [Time; WAYS],
+    pub(super) told: [Time; DIRECTIONS],
 }
 
 impl Host {

@@ -250,8 +250,8 @@ fn the_command_lists_who_has_the_most() {
         let host = limits.plan.host(host.parse().unwrap());
         let mut hosts = limits.hosts.borrow_mut();
         let at = hosts.enter(host).unwrap().at;
-        for (way, count) in flows.into_iter().enumerate() {
-            (0..count).for_each(|_| hosts.add(at, way));
+        for (direction, count) in flows.into_iter().enumerate() {
+            (0..count).for_each(|_| hosts.add(at, direction));
         }
         hosts.at(at).refused = [9, 0];
     }

@@ -51,7 +51,7 @@ pub(super) fn read(text: &str, rule: &mut Rule) -> Result<(), Fault> {
         ));
     }
     whole(rule)?;
-    settle_first(rule)
+    count_unanchored(rule)
 }
 
 /// Mistakes that no single word shows.
@@ -108,7 +108,7 @@ fn fast_only(what: &str) -> Fault {
 }
 
 /// Counts the places of contents before which none stands from the beginning, as Suricata does.
-fn settle_first(rule: &mut Rule) -> Result<(), Fault> {
+fn count_unanchored(rule: &mut Rule) -> Result<(), Fault> {
     for content in &mut rule.contents {
         if content.is_relative() {
             let distance = content.distance.take().unwrap_or(0);

@@ -121,7 +121,7 @@ impl RuleSet {
                 rule,
             });
         }
-        pool.settle(&mut compiled);
+        pool.number_second(&mut compiled);
         let mut set = RuleSet {
             about_flow: masks(&compiled, |rule| rule.about_flow),
             without_contents: masks(&compiled, |rule| {
@@ -265,7 +265,7 @@ impl Pool {
     }
 
     /// Now that the first automaton is whole, counts the second's numbers on from it.
-    fn settle(&self, rules: &mut [Compiled]) {
+    fn number_second(&self, rules: &mut [Compiled]) {
         let first_folded = self.texts[0].len() as u32;
         for number in rules.iter_mut().flat_map(|rule| &mut rule.patterns) {
             if *number >> 31 == 1 {

@@ -55,9 +55,9 @@ pub fn script(path: &Path) -> Script {
     read(path, true)
 }
 
-/// Reads a capture; all frames come at once, so that no flow expires. Of two ends a private address is inside, and if both are or neither is, the
-/// smaller one: so a flow's replies come from the other side. Frames of unknown links are left out,
-/// as a port refuses them.
+/// Reads a capture; all frames come at once, so that no flow expires. Of two ends a private address
+/// is inside, and if both are or neither is, the smaller one: so a flow's replies come from the
+/// other side. Frames of unknown links are left out, as a port refuses them.
 pub fn at_once(path: &Path) -> Script {
     read(path, false)
 }

@@ -229,8 +229,8 @@ fn what_is_over_is_given_back_once() {
     }
 }
 
-/// A connection that is open may be silent for two hours, whatever its time was as it began: a runtime
-/// fails at each step, and the answer comes five minutes later.
+/// A connection that is open may be silent for two hours, whatever its time was as it began: a
+/// runtime fails at each step, and the answer comes five minutes later.
 #[test]
 fn a_silent_connection_lives_as_long_as_it_would_have() {
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");

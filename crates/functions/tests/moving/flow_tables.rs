@@ -13,8 +13,8 @@ use testkit::{Migration, Survived, Way, migration};
 
 /// At every so many packets.
 const EVERY: [usize; 5] = [1, 2, 3, 7, 50];
-/// A runtime is made for each kill. Buffers that others have of one that is killed are lost, and the
-/// memory of their pool with them: with ten times as many, all captures took more than 24 GB.
+/// A runtime is made for each kill. Buffers that others have of one that is killed are lost, and
+/// the memory of their pool with them: with ten times as many, all captures took more than 24 GB.
 const KILLS: usize = 300;
 /// Moving all flows of a capture at each packet takes packets times flows: longer captures are for
 /// larger k.

@@ -11,7 +11,7 @@
 //! beyond that a call goes by itself; nothing allocates after [`Deltas::make_room`].
 
 use super::Words;
-use super::desk::Key;
+use super::pending_calls::Key;
 use hashbrown::HashMap;
 
 /// The most keys with a delta at a worker.

@@ -3,11 +3,11 @@
 //!
 //! # Theory of operation
 //!
-//! The worker lends an object to the desk when the first call wants it. From then on a call takes
-//! it and puts it back with no message, and without waiting if no other call has it. The worker is
-//! told of the change, and has the object copied. When the object is to go to another runtime, the
-//! worker recalls it: the call that has it ends, the object is returned, and waiting calls ask
-//! again, like any other runtime.
+//! The worker lends an object to the table of pending calls when the first call wants it. From then
+//! on a call takes it and puts it back with no message, and without waiting if no other call has
+//! it. The worker is told of the change, and has the object copied. When the object is to go to
+//! another runtime, the worker recalls it: the call that has it ends, the object is returned, and
+//! waiting calls ask again, like any other runtime.
 //!
 //! ```text
 //!   get ─► not lent ─► asked ─► the worker has it ─► lend ─► taken
@@ -19,7 +19,7 @@
 //! it as it was put last; each change is told once.
 
 use super::Words;
-use super::desk::{Ended, Inner, Key, State};
+use super::pending_calls::{Ended, Inner, Key, State};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 

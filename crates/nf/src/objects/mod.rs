@@ -9,7 +9,7 @@
 //! were made.
 //!
 //! ```text
-//!   process ─ update(key, call) ─► Desk ─► runtime ─► holder: apply ─► copies ─┐
+//!   process ─ update(key, call) ─► PendingCalls ─► runtime ─► holder: apply ─► copies ─┐
 //!      └── waits ◄──────────────── answer ◄──────────────────────────────────┘
 //!   process, departed ─ send(key, call) ─► the same, and nothing waits
 //! ```
@@ -31,23 +31,23 @@
 //! before a failure and is asked about behind it has lost its answer ([`Ended::Unknown`]).
 //!
 //! Invariants: a token is answered once, to the call that has it (`answers_go_to_their_calls`); a
-//! full desk refuses, and allocates nothing.
+//! full table of pending calls refuses, and allocates nothing.
 //!
 //! Not here: where an object is and how it survives (`protocols::objects`), and the worker that
-//! takes calls off the desk (`runtime::objects`).
+//! takes calls off the table of pending calls (`runtime::objects`).
 
 mod deltas;
-mod desk;
 mod here;
 mod kinds;
 mod lent;
+mod pending_calls;
 mod single;
 
-use desk::WAIT_TURNS;
-pub use desk::{Asked, Desk, Ended, Key, WAIT_NS, What};
 pub use here::{Collection, ObjectsHere, Shelf};
 pub use kinds::{ANSWER_MAX, CALL_MAX, CONTENT_MAX, KINDS_MAX, Kind, Methods, Words};
 pub use lent::Put;
+use pending_calls::WAIT_TURNS;
+pub use pending_calls::{Asked, Ended, Key, PendingCalls, WAIT_NS, What};
 pub use single::{Getting, Held, Releasing, Single, SingleWriter};
 
 use crate::cx::RawCx;
@@ -117,13 +117,14 @@ pub trait SharedObject: Plain + Default {
     }
 }
 
-/// Where an instance's handles find the desk: a changed configuration's handles get the worker's.
+/// Where an instance's handles find the table of pending calls: a changed configuration's handles
+/// get the worker's.
 #[derive(Default)]
-struct Door(RefCell<Arc<Desk>>);
+struct SharedCalls(RefCell<Arc<PendingCalls>>);
 
-impl Door {
-    fn with<T>(&self, what: impl FnOnce(&Desk) -> T) -> Option<T> {
-        self.0.try_borrow().ok().map(|desk| what(&desk))
+impl SharedCalls {
+    fn with<T>(&self, what: impl FnOnce(&PendingCalls) -> T) -> Option<T> {
+        self.0.try_borrow().ok().map(|pending_calls| what(&pending_calls))
     }
 }
 
@@ -133,10 +134,11 @@ pub struct Objects<'a> {
     function: String,
 }
 
-/// The kinds that all instances of a worker have opened, in their order, and the desk.
+/// The kinds that all instances of a worker have opened, in their order, and the table of pending
+/// calls.
 #[derive(Default)]
 pub struct WorkerObjects {
-    door: Arc<Door>,
+    shared_calls: Arc<SharedCalls>,
     kinds: Vec<Kind>,
 }
 
@@ -154,20 +156,20 @@ impl WorkerObjects {
         &self.kinds
     }
 
-    /// The desk of the worker's calls.
-    pub fn desk(&self) -> Arc<Desk> {
-        self.door
+    /// The table of the worker's pending calls.
+    pub fn pending_calls(&self) -> Arc<PendingCalls> {
+        self.shared_calls
             .0
             .try_borrow()
-            .map(|desk| (*desk).clone())
+            .map(|pending_calls| (*pending_calls).clone())
             .unwrap_or_default()
     }
 
-    /// These instances follow others at a worker: calls go over its desk. To be called at the
-    /// worker.
+    /// These instances follow others at a worker: calls go over its table of pending calls. To be
+    /// called at the worker.
     pub fn adopt(&mut self, before: &WorkerObjects) {
-        if let Ok(mut desk) = self.door.0.try_borrow_mut() {
-            *desk = before.desk();
+        if let Ok(mut pending_calls) = self.shared_calls.0.try_borrow_mut() {
+            *pending_calls = before.pending_calls();
         }
     }
 }
@@ -177,7 +179,7 @@ impl Objects<'_> {
     pub fn open<T: SharedObject>(&mut self, name: &str) -> Result<Shared<T>, ConfigError> {
         let kind = self.add(Kind::of::<T>(&self.function, name))?;
         Ok(Shared {
-            door: self.all.door.clone(),
+            shared_calls: self.all.shared_calls.clone(),
             kind,
             content: PhantomData,
         })
@@ -187,7 +189,7 @@ impl Objects<'_> {
     pub fn open_single<T: SingleWriter>(&mut self, name: &str) -> Result<Single<T>, ConfigError> {
         let kind = self.add(Kind::of_single::<T>(&self.function, name))?;
         Ok(Single {
-            door: self.all.door.clone(),
+            shared_calls: self.all.shared_calls.clone(),
             kind,
             content: PhantomData,
         })
@@ -204,7 +206,7 @@ impl Objects<'_> {
         } else {
             let number = kinds.len() as u16;
             kinds.push(kind);
-            self.all.desk().make_room();
+            self.all.pending_calls().make_room();
             return Ok(number);
         };
         let (what, remedy) = problem.split_once("; ").unwrap_or((problem, ""));
@@ -215,7 +217,7 @@ impl Objects<'_> {
 
 /// A kind of objects, as a function has it.
 pub struct Shared<T> {
-    door: Arc<Door>,
+    shared_calls: Arc<SharedCalls>,
     kind: u16,
     content: PhantomData<fn(T)>,
 }
@@ -243,7 +245,9 @@ impl<T: SharedObject> Shared<T> {
     /// be applied in any order.
     pub fn send(&self, key: &[u8], call: &T::Call) -> Result<(), Ended> {
         let what = What::Send(Words::of(call));
-        let asked = self.door.with(|desk| desk.ask(self.kind, key, what));
+        let asked = self
+            .shared_calls
+            .with(|pending_calls| pending_calls.ask(self.kind, key, what));
         asked.unwrap_or(Err(Ended::Full)).map(|_| ())
     }
 
@@ -264,8 +268,8 @@ impl<T: SharedObject> Shared<T> {
             is_merged
         };
         let asked = self
-            .door
-            .with(|desk| desk.merge((self.kind, key), Words::of(call), within, fold));
+            .shared_calls
+            .with(|pending_calls| pending_calls.merge((self.kind, key), Words::of(call), within, fold));
         asked.unwrap_or(Err(Ended::Full))
     }
 
@@ -287,7 +291,7 @@ impl<T: SharedObject> Shared<T> {
     #[must_use = "the object has ended when `.await` is over"]
     pub fn remove<'a, F: NetworkFunction>(&'a self, cx: &'a mut Cx<F>, key: &[u8]) -> Removing<'a> {
         Removing(Waits::ask(
-            &self.door,
+            &self.shared_calls,
             cx.raw_mut(),
             (self.kind, key),
             What::Remove,
@@ -295,14 +299,14 @@ impl<T: SharedObject> Shared<T> {
     }
 
     fn ask<'a>(&'a self, raw: &'a mut RawCx, key: &[u8], what: What) -> Asking<'a, T::Answer> {
-        Asking::new(Waits::ask(&self.door, raw, (self.kind, key), what))
+        Asking::new(Waits::ask(&self.shared_calls, raw, (self.kind, key), what))
     }
 }
 
 /// The wait for an answer.
 struct Waits<'a> {
     raw: &'a mut RawCx,
-    door: &'a Door,
+    shared_calls: &'a SharedCalls,
     token: Result<u64, Ended>,
     until: u64,
     /// The worker's turns when it was asked.
@@ -310,12 +314,12 @@ struct Waits<'a> {
 }
 
 impl<'a> Waits<'a> {
-    fn new(door: &'a Door, raw: &'a mut RawCx, token: Result<u64, Ended>) -> Self {
+    fn new(shared_calls: &'a SharedCalls, raw: &'a mut RawCx, token: Result<u64, Ended>) -> Self {
         Waits {
-            door,
+            shared_calls,
             token,
             until: raw.now.saturating_add(WAIT_NS),
-            since: door.with(Desk::turns).unwrap_or_default(),
+            since: shared_calls.with(PendingCalls::turns).unwrap_or_default(),
             raw,
         }
     }
@@ -327,12 +331,16 @@ impl Waits<'_> {
             Ok(token) => token,
             Err(ended) => return Poll::Ready(Err(ended)),
         };
-        if let Some(answer) = self.door.with(|desk| desk.take(token)).flatten() {
+        if let Some(answer) = self
+            .shared_calls
+            .with(|pending_calls| pending_calls.take(token))
+            .flatten()
+        {
             self.token = Err(Ended::Unknown);
             return Poll::Ready(answer);
         }
         if self.raw.now >= self.until {
-            let turns = self.door.with(Desk::turns).unwrap_or_default();
+            let turns = self.shared_calls.with(PendingCalls::turns).unwrap_or_default();
             if turns.wrapping_sub(self.since) >= WAIT_TURNS {
                 return Poll::Ready(Err(Ended::Late));
             }
@@ -347,7 +355,7 @@ impl Waits<'_> {
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         if let Ok(token) = self.token {
-            self.door.with(|desk| desk.leave(token));
+            self.shared_calls.with(|pending_calls| pending_calls.leave(token));
         }
     }
 }

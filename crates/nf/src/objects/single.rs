@@ -1,9 +1,9 @@
 //! Objects with one writer, as a function has them: the object comes to the flow that uses it (S6
 //! 4.2).
 
-use super::desk::Key;
 use super::lent::Got;
-use super::{Asking, Door, Ended, Removing, Waits, What, Words};
+use super::pending_calls::Key;
+use super::{Asking, Ended, Removing, SharedCalls, Waits, What, Words};
 use crate::cx::RawCx;
 use crate::plain::{Plain, bytes_of, from_bytes};
 use crate::{Cx, NetworkFunction};
@@ -52,7 +52,7 @@ pub trait SingleWriter: Plain + Default {
 
 /// A kind of objects with one writer, as a function has it.
 pub struct Single<T> {
-    pub(super) door: Arc<Door>,
+    pub(super) shared_calls: Arc<SharedCalls>,
     pub(super) kind: u16,
     pub(super) content: PhantomData<fn(T)>,
 }
@@ -79,16 +79,22 @@ impl<T: SingleWriter> Single<T> {
             Err(_) => State::Over(Ended::KeyTooLong),
             Ok(key) => {
                 let at = (self.kind, key);
-                let got = self.door.with(|desk| desk.get(&at, from_bytes::<T>));
+                let got = self
+                    .shared_calls
+                    .with(|pending_calls| pending_calls.get(&at, from_bytes::<T>));
                 match got.unwrap_or(Err(Ended::Full)) {
-                    Ok(Got::Here(number, value)) => State::Here(Held::new(&self.door, at, number, value)),
-                    Ok(Got::Waits(token)) => State::Waits(Waits::new(&self.door, raw, Ok(token)), at, token),
+                    Ok(Got::Here(number, value)) => {
+                        State::Here(Held::new(&self.shared_calls, at, number, value))
+                    }
+                    Ok(Got::Waits(token)) => {
+                        State::Waits(Waits::new(&self.shared_calls, raw, Ok(token)), at, token)
+                    }
                     Err(ended) => State::Over(ended),
                 }
             }
         };
         Getting {
-            door: &self.door,
+            shared_calls: &self.shared_calls,
             state,
         }
     }
@@ -106,7 +112,12 @@ impl<T: SingleWriter> Single<T> {
     ) -> Asking<'a, T::Answer> {
         let bound = u64::try_from(stale.as_nanos()).unwrap_or(u64::MAX);
         let what = What::Read(Words::of(call), bound);
-        Asking::new(Waits::ask(&self.door, cx.raw_mut(), (self.kind, key), what))
+        Asking::new(Waits::ask(
+            &self.shared_calls,
+            cx.raw_mut(),
+            (self.kind, key),
+            what,
+        ))
     }
 
     /// Ends the object of a key, if there is one, when no call has it. A call that has it itself
@@ -114,7 +125,7 @@ impl<T: SingleWriter> Single<T> {
     #[must_use = "the object has ended when `.await` is over"]
     pub fn remove<'a, F: NetworkFunction>(&'a self, cx: &'a mut Cx<F>, key: &[u8]) -> Removing<'a> {
         Removing(Waits::ask(
-            &self.door,
+            &self.shared_calls,
             cx.raw_mut(),
             (self.kind, key),
             What::Remove,
@@ -125,7 +136,7 @@ impl<T: SingleWriter> Single<T> {
 /// An object that this call alone has. The next call has the changes when this is dropped; a call
 /// that is given up leaves the changes that it has made so far.
 pub struct Held<'s, T: SingleWriter> {
-    door: &'s Door,
+    shared_calls: &'s SharedCalls,
     at: (u16, Key),
     number: u64,
     value: T,
@@ -134,9 +145,9 @@ pub struct Held<'s, T: SingleWriter> {
 }
 
 impl<'s, T: SingleWriter> Held<'s, T> {
-    fn new(door: &'s Door, at: (u16, Key), number: u64, value: T) -> Self {
+    fn new(shared_calls: &'s SharedCalls, at: (u16, Key), number: u64, value: T) -> Self {
         Held {
-            door,
+            shared_calls,
             at,
             number,
             value,
@@ -157,9 +168,9 @@ impl<'s, T: SingleWriter> Held<'s, T> {
             false => self.put(false).map(|_| None),
         };
         match token {
-            Ok(Some(token)) => Releasing(Some(Waits::new(self.door, cx.raw_mut(), Ok(token)))),
+            Ok(Some(token)) => Releasing(Some(Waits::new(self.shared_calls, cx.raw_mut(), Ok(token)))),
             Ok(None) => Releasing(None),
-            Err(ended) => Releasing(Some(Waits::new(self.door, cx.raw_mut(), Err(ended)))),
+            Err(ended) => Releasing(Some(Waits::new(self.shared_calls, cx.raw_mut(), Err(ended)))),
         }
     }
 
@@ -169,7 +180,9 @@ impl<'s, T: SingleWriter> Held<'s, T> {
         }
         let changed = self.is_changed.then(|| bytes_of(&self.value));
         let (at, number) = (&self.at, self.number);
-        let put = self.door.with(|desk| desk.put(at, number, changed, is_awaited));
+        let put = self
+            .shared_calls
+            .with(|pending_calls| pending_calls.put(at, number, changed, is_awaited));
         put.unwrap_or(Err(Ended::Full))
     }
 }
@@ -204,7 +217,7 @@ enum State<'s, 'c, T: SingleWriter> {
 
 /// The wait of [`Single::get`].
 pub struct Getting<'s, 'c, T: SingleWriter> {
-    door: &'s Door,
+    shared_calls: &'s SharedCalls,
     state: State<'s, 'c, T>,
 }
 
@@ -213,7 +226,7 @@ impl<'s, T: SingleWriter> Future for Getting<'s, '_, T> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let door = this.door;
+        let shared_calls = this.shared_calls;
         if let State::Waits(waits, at, token) = &mut this.state {
             let token = *token;
             match waits.poll() {
@@ -222,12 +235,12 @@ impl<'s, T: SingleWriter> Future for Getting<'s, '_, T> {
                     this.state = State::Over(ended);
                 }
                 Poll::Ready(Ok(_)) => {
-                    let got = door
-                        .with(|desk| desk.collect(at, token, from_bytes::<T>))
+                    let got = shared_calls
+                        .with(|pending_calls| pending_calls.collect(at, token, from_bytes::<T>))
                         .flatten();
                     let at = at.clone();
                     this.state = match got {
-                        Some((number, value)) => State::Here(Held::new(door, at, number, value)),
+                        Some((number, value)) => State::Here(Held::new(shared_calls, at, number, value)),
                         None => State::Over(Ended::Unknown),
                     };
                 }
@@ -249,7 +262,8 @@ impl<T: SingleWriter> Unpin for Getting<'_, '_, T> {}
 impl<T: SingleWriter> Drop for Getting<'_, '_, T> {
     fn drop(&mut self) {
         if let State::Waits(_, at, token) = &self.state {
-            self.door.with(|desk| desk.abandon(at, *token));
+            self.shared_calls
+                .with(|pending_calls| pending_calls.abandon(at, *token));
         }
     }
 }
@@ -269,8 +283,13 @@ impl Future for Releasing<'_> {
 }
 
 impl<'c> Waits<'c> {
-    pub(super) fn ask(door: &'c Door, raw: &'c mut RawCx, (kind, key): (u16, &[u8]), what: What) -> Self {
-        let asked = door.with(|desk| desk.ask(kind, key, what));
-        Waits::new(door, raw, asked.unwrap_or(Err(Ended::Full)))
+    pub(super) fn ask(
+        shared_calls: &'c SharedCalls,
+        raw: &'c mut RawCx,
+        (kind, key): (u16, &[u8]),
+        what: What,
+    ) -> Self {
+        let asked = shared_calls.with(|pending_calls| pending_calls.ask(kind, key, what));
+        Waits::new(shared_calls, raw, asked.unwrap_or(Err(Ended::Full)))
     }
 }

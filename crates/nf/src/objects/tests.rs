@@ -66,51 +66,58 @@ fn methods_work_on_bytes_and_refuse_others() {
 #[test]
 fn answers_go_to_their_calls() {
     let (all, shared) = opened();
-    let desk = all.desk();
+    let pending_calls = all.pending_calls();
     let ask = |number| {
-        desk.ask(shared.kind, b"key", What::Update(words(number)))
+        pending_calls
+            .ask(shared.kind, b"key", What::Update(words(number)))
             .unwrap()
     };
     let (one, two) = (ask(1), ask(2));
     assert_eq!(
-        [desk.next().unwrap().token, desk.next().unwrap().token],
+        [
+            pending_calls.next().unwrap().token,
+            pending_calls.next().unwrap().token
+        ],
         [one, two]
     );
-    assert_eq!(desk.next(), None);
-    desk.answer(two, Ok(words(20)));
-    assert!(desk.is_answered(two) && !desk.is_answered(one));
-    assert_eq!(desk.take(one), None);
-    assert_eq!(desk.take(two), Some(Ok(words(20))));
-    assert_eq!(desk.take(two), None);
+    assert_eq!(pending_calls.next(), None);
+    pending_calls.answer(two, Ok(words(20)));
+    assert!(pending_calls.is_answered(two) && !pending_calls.is_answered(one));
+    assert_eq!(pending_calls.take(one), None);
+    assert_eq!(pending_calls.take(two), Some(Ok(words(20))));
+    assert_eq!(pending_calls.take(two), None);
     // An abandoned place is another call's afterwards, and a late answer is not given to that call.
-    desk.leave(one);
-    desk.answer(one, Ok(words(10)));
+    pending_calls.leave(one);
+    pending_calls.answer(one, Ok(words(10)));
     let (three, four) = (ask(3), ask(4));
-    desk.answer(one, Ok(words(11)));
-    desk.answer(two, Ok(words(21)));
-    assert_eq!((desk.take(three), desk.take(four)), (None, None));
+    pending_calls.answer(one, Ok(words(11)));
+    pending_calls.answer(two, Ok(words(21)));
+    assert_eq!(
+        (pending_calls.take(three), pending_calls.take(four)),
+        (None, None)
+    );
 }
 
 #[test]
-fn a_full_desk_refuses() {
+fn calls_beyond_the_bound_are_refused() {
     let (all, shared) = opened();
-    let desk = all.desk();
-    let ask = || desk.ask(shared.kind, b"key", What::Update(words(1)));
+    let pending_calls = all.pending_calls();
+    let ask = || pending_calls.ask(shared.kind, b"key", What::Update(words(1)));
     let mut tokens: Vec<u64> = core::iter::from_fn(|| ask().ok()).collect();
     assert_eq!(tokens.len(), 2048);
     assert_eq!(ask(), Err(Ended::Full));
-    while desk.next().is_some() {}
+    while pending_calls.next().is_some() {}
     let token = tokens.pop().unwrap();
-    desk.answer(token, Ok(words(1)));
+    pending_calls.answer(token, Ok(words(1)));
     assert_eq!(ask(), Err(Ended::Full));
-    desk.leave(token);
+    pending_calls.leave(token);
     assert!(ask().is_ok());
     assert_eq!(shared.send(&[0; 41], &1), Err(Ended::KeyTooLong));
 }
 
-fn closed(desk: &Desk, now: u64, is_all: bool) -> Vec<(Vec<u8>, Words, u32)> {
+fn closed(pending_calls: &PendingCalls, now: u64, is_all: bool) -> Vec<(Vec<u8>, Words, u32)> {
     let mut all = vec![];
-    desk.close(now, is_all, now.saturating_add(1), |_, key, call, calls| {
+    pending_calls.close(now, is_all, now.saturating_add(1), |_, key, call, calls| {
         all.push((key.to_vec(), call.clone(), calls));
         true
     });
@@ -121,75 +128,85 @@ fn closed(desk: &Desk, now: u64, is_all: bool) -> Vec<(Vec<u8>, Words, u32)> {
 #[test]
 fn merged_calls_go_as_one_when_the_first_is_due() {
     let (all, shared) = opened();
-    let desk = all.desk();
-    desk.turn(1000);
+    let pending_calls = all.pending_calls();
+    pending_calls.turn(1000);
     let within = Count::MERGE_WITHIN.as_nanos() as u64;
     assert_eq!(shared.merge(b"one", &1), Ok(()));
-    desk.turn(2000);
+    pending_calls.turn(2000);
     assert_eq!(shared.merge(b"one", &2), Ok(()));
     assert_eq!(shared.merge(b"two", &5), Ok(()));
-    assert_eq!(desk.next(), None);
-    assert_eq!(desk.next_due(), Some(1000 + within));
-    assert_eq!(closed(&desk, 999 + within, false), []);
+    assert_eq!(pending_calls.next(), None);
+    assert_eq!(pending_calls.next_due(), Some(1000 + within));
+    assert_eq!(closed(&pending_calls, 999 + within, false), []);
     assert_eq!(
-        closed(&desk, 1000 + within, false),
+        closed(&pending_calls, 1000 + within, false),
         [(b"one".to_vec(), words(3), 2)]
     );
-    assert_eq!(desk.next_due(), Some(2000 + within));
-    assert_eq!(closed(&desk, 0, true), [(b"two".to_vec(), words(5), 1)]);
-    assert_eq!((desk.next_due(), closed(&desk, u64::MAX, true)), (None, vec![]));
+    assert_eq!(pending_calls.next_due(), Some(2000 + within));
+    assert_eq!(closed(&pending_calls, 0, true), [(b"two".to_vec(), words(5), 1)]);
+    assert_eq!(
+        (pending_calls.next_due(), closed(&pending_calls, u64::MAX, true)),
+        (None, vec![])
+    );
 }
 
 /// A delta that is not taken stays, and takes more.
 #[test]
 fn a_delta_that_cannot_go_stays() {
     let (all, shared) = opened();
-    let desk = all.desk();
+    let pending_calls = all.pending_calls();
     shared.merge(b"one", &1).unwrap();
-    let due = desk.next_due().unwrap();
-    desk.close(due, false, due + 7, |_, _, _, _| false);
-    assert_eq!(desk.next_due(), Some(due + 7));
+    let due = pending_calls.next_due().unwrap();
+    pending_calls.close(due, false, due + 7, |_, _, _, _| false);
+    assert_eq!(pending_calls.next_due(), Some(due + 7));
     shared.merge(b"one", &1).unwrap();
-    assert_eq!(closed(&desk, due + 7, false), [(b"one".to_vec(), words(2), 2)]);
+    assert_eq!(
+        closed(&pending_calls, due + 7, false),
+        [(b"one".to_vec(), words(2), 2)]
+    );
 }
 
 #[test]
 fn what_does_not_merge_goes_by_itself() {
     let (all, shared) = opened();
-    let desk = all.desk();
+    let pending_calls = all.pending_calls();
     shared.merge(b"one", &60).unwrap();
     shared.merge(b"one", &30).unwrap();
     shared.merge(b"one", &20).unwrap();
-    let asked = desk.next().unwrap();
+    let asked = pending_calls.next().unwrap();
     assert_eq!((asked.token, asked.what), (0, What::Merged(words(90), 2)));
-    assert_eq!(closed(&desk, 0, true), [(b"one".to_vec(), words(20), 1)]);
+    assert_eq!(closed(&pending_calls, 0, true), [(b"one".to_vec(), words(20), 1)]);
     // More keys than there are places: none is lost.
     for key in 0..1100_u32 {
         shared.merge(&key.to_be_bytes(), &1).unwrap();
     }
-    let beyond = core::iter::from_fn(|| desk.next()).count();
-    assert_eq!((beyond, closed(&desk, 0, true).len()), (76, 1024));
+    let beyond = core::iter::from_fn(|| pending_calls.next()).count();
+    assert_eq!((beyond, closed(&pending_calls, 0, true).len()), (76, 1024));
 }
 
 /// A read that is not to be stale comes behind the calls merged here.
 #[test]
 fn a_read_closes_the_delta_of_its_key() {
     let (all, shared) = opened();
-    let desk = all.desk();
+    let pending_calls = all.pending_calls();
     shared.merge(b"key", &4).unwrap();
-    desk.ask(shared.kind, b"key", What::Read(words(0), 1)).unwrap();
-    assert!(matches!(desk.next().unwrap().what, What::Read(..)));
-    desk.ask(shared.kind, b"key", What::Read(words(0), 0)).unwrap();
-    assert_eq!(desk.next().unwrap().what, What::Merged(words(4), 1));
-    assert!(matches!(desk.next().unwrap().what, What::Read(..)));
-    desk.open(false);
+    pending_calls
+        .ask(shared.kind, b"key", What::Read(words(0), 1))
+        .unwrap();
+    assert!(matches!(pending_calls.next().unwrap().what, What::Read(..)));
+    pending_calls
+        .ask(shared.kind, b"key", What::Read(words(0), 0))
+        .unwrap();
+    assert_eq!(pending_calls.next().unwrap().what, What::Merged(words(4), 1));
+    assert!(matches!(pending_calls.next().unwrap().what, What::Read(..)));
+    pending_calls.open(false);
     assert_eq!(shared.merge(b"key", &4), Err(Ended::Leaving));
     assert_eq!(shared.send(b"key", &4), Err(Ended::Leaving));
 }
 
-/// An object with one writer at a desk: its key, and calls of functions.
+/// An object with one writer at a table of pending calls: its key, and calls of functions.
 struct Owned {
-    desk: Arc<Desk>,
+    pending_calls: Arc<PendingCalls>,
     at: (u16, Key),
 }
 
@@ -198,32 +215,35 @@ impl Owned {
         let mut all = WorkerObjects::default();
         let single = all.of("limit").open_single::<Total>("totals").unwrap();
         Owned {
-            desk: all.desk(),
+            pending_calls: all.pending_calls(),
             at: (single.kind, Key::try_from(&b"key"[..]).unwrap()),
         }
     }
 
     /// The loan and the value, or the token to wait by.
     fn get(&self) -> Result<(u64, u64), u64> {
-        match self.desk.get(&self.at, from_bytes::<u64>).unwrap() {
+        match self.pending_calls.get(&self.at, from_bytes::<u64>).unwrap() {
             lent::Got::Here(number, value) => Ok((number, value)),
             lent::Got::Waits(token) => Err(token),
         }
     }
 
     fn collect(&self, token: u64) -> Option<(u64, u64)> {
-        assert_eq!(self.desk.take(token)?, Ok(Words::default()));
-        self.desk.collect(&self.at, token, from_bytes::<u64>)
+        assert_eq!(self.pending_calls.take(token)?, Ok(Words::default()));
+        self.pending_calls.collect(&self.at, token, from_bytes::<u64>)
     }
 
     fn put(&self, loan: u64, value: u64) {
-        let put = self.desk.put(&self.at, loan, Some(&value.to_ne_bytes()), false);
+        let put = self
+            .pending_calls
+            .put(&self.at, loan, Some(&value.to_ne_bytes()), false);
         assert_eq!(put, Ok(None));
     }
 
     fn lend(&self, value: u64, token: u64) {
         let key = &self.at.1;
-        self.desk.lend(self.at.0, key, &value.to_ne_bytes(), token);
+        self.pending_calls
+            .lend(self.at.0, key, &value.to_ne_bytes(), token);
     }
 
     fn told(&self, value: Option<u64>, returned: Option<Vec<u64>>) -> Put {
@@ -255,49 +275,58 @@ impl SingleWriter for Total {
 fn a_lent_object_is_one_calls_after_another() {
     let owned = Owned::new();
     let first = owned.get().unwrap_err();
-    assert_eq!(owned.desk.next().unwrap().what, What::Get);
+    assert_eq!(owned.pending_calls.next().unwrap().what, What::Get);
     owned.lend(7, first);
-    assert!(owned.desk.has_told());
+    assert!(owned.pending_calls.has_told());
     // The object is the first call's before that has collected it.
     let second = owned.get().unwrap_err();
     let (loan, value) = owned.collect(first).unwrap();
-    assert_eq!((value, owned.collect(second), owned.desk.next()), (7, None, None));
-    owned.put(loan, 8);
-    assert_eq!(owned.desk.next_put(), Some(owned.told(Some(8), None)));
     assert_eq!(
-        (owned.collect(second), owned.desk.next_put()),
+        (value, owned.collect(second), owned.pending_calls.next()),
+        (7, None, None)
+    );
+    owned.put(loan, 8);
+    assert_eq!(owned.pending_calls.next_put(), Some(owned.told(Some(8), None)));
+    assert_eq!(
+        (owned.collect(second), owned.pending_calls.next_put()),
         (Some((loan, 8)), None)
     );
     owned.put(loan, 9);
     // Free, and here: nothing waits. Two changes are told once.
     assert_eq!(owned.get(), Ok((loan, 9)));
     owned.put(loan, 10);
-    assert_eq!(owned.desk.next_put(), Some(owned.told(Some(10), None)));
-    assert_eq!(owned.desk.next_put(), None);
+    assert_eq!(owned.pending_calls.next_put(), Some(owned.told(Some(10), None)));
+    assert_eq!(owned.pending_calls.next_put(), None);
 }
 
 #[test]
 fn an_object_that_is_recalled_comes_back_with_those_that_wait() {
     let owned = Owned::new();
     let first = owned.get().unwrap_err();
-    owned.desk.next().unwrap();
+    owned.pending_calls.next().unwrap();
     owned.lend(1, first);
     let (loan, _) = owned.collect(first).unwrap();
     let second = owned.get().unwrap_err();
-    owned.desk.recall(owned.at.0, &owned.at.1);
+    owned.pending_calls.recall(owned.at.0, &owned.at.1);
     // A call that comes now asks the worker.
     let third = owned.get().unwrap_err();
-    assert_eq!(owned.desk.next().unwrap().token, third);
-    assert!(!owned.desk.wait(owned.at.0, &owned.at.1, third));
-    assert_eq!(owned.desk.next_put(), None);
+    assert_eq!(owned.pending_calls.next().unwrap().token, third);
+    assert!(!owned.pending_calls.wait(owned.at.0, &owned.at.1, third));
+    assert_eq!(owned.pending_calls.next_put(), None);
     owned.put(loan, 2);
-    assert_eq!(owned.desk.next_put(), Some(owned.told(Some(2), None)));
-    assert_eq!(owned.desk.next_put(), Some(owned.told(None, Some(vec![second]))));
+    assert_eq!(owned.pending_calls.next_put(), Some(owned.told(Some(2), None)));
+    assert_eq!(
+        owned.pending_calls.next_put(),
+        Some(owned.told(None, Some(vec![second])))
+    );
     // A number of the loan is not one of the next loan.
     owned.lend(5, second);
     let (next, value) = owned.collect(second).unwrap();
     assert_eq!(value, 5);
-    assert_eq!(owned.desk.put(&owned.at, loan, None, false), Err(Ended::Unknown));
+    assert_eq!(
+        owned.pending_calls.put(&owned.at, loan, None, false),
+        Err(Ended::Unknown)
+    );
     owned.put(next, 6);
     assert_eq!(owned.get(), Ok((next, 6)));
 }
@@ -308,13 +337,13 @@ fn a_call_that_is_given_up_leaves_the_object_to_the_next() {
     let tokens: Vec<u64> = (0..3).map(|_| owned.get().unwrap_err()).collect();
     owned.lend(1, tokens[0]);
     for token in &tokens[1..] {
-        assert!(owned.desk.wait(owned.at.0, &owned.at.1, *token));
+        assert!(owned.pending_calls.wait(owned.at.0, &owned.at.1, *token));
     }
     // The first was told, the second waits.
-    owned.desk.abandon(&owned.at, tokens[0]);
-    owned.desk.leave(tokens[0]);
+    owned.pending_calls.abandon(&owned.at, tokens[0]);
+    owned.pending_calls.leave(tokens[0]);
     let (loan, _) = owned.collect(tokens[1]).unwrap();
-    owned.desk.leave(tokens[2]);
+    owned.pending_calls.leave(tokens[2]);
     owned.put(loan, 3);
     assert_eq!(owned.get(), Ok((loan, 3)));
 }
@@ -322,20 +351,23 @@ fn a_call_that_is_given_up_leaves_the_object_to_the_next() {
 #[test]
 fn what_is_not_used_for_long_comes_back() {
     let owned = Owned::new();
-    owned.desk.turn(1);
+    owned.pending_calls.turn(1);
     let first = owned.get().unwrap_err();
     owned.lend(1, first);
-    owned.desk.turn(5_000_000_000);
+    owned.pending_calls.turn(5_000_000_000);
     let (loan, _) = owned.collect(first).unwrap();
-    assert_eq!(owned.desk.next_put(), None, "a call has it");
+    assert_eq!(owned.pending_calls.next_put(), None, "a call has it");
     owned.put(loan, 1);
-    owned.desk.next_put();
+    owned.pending_calls.next_put();
     assert_eq!(owned.get(), Ok((loan, 1)));
     owned.put(loan, 1);
-    owned.desk.next_put();
-    let due = owned.desk.next_due().unwrap();
-    owned.desk.turn(due);
-    assert_eq!(owned.desk.next_put(), None, "it was used");
-    owned.desk.turn(due + 1_000_000_000);
-    assert_eq!(owned.desk.next_put(), Some(owned.told(None, Some(vec![]))));
+    owned.pending_calls.next_put();
+    let due = owned.pending_calls.next_due().unwrap();
+    owned.pending_calls.turn(due);
+    assert_eq!(owned.pending_calls.next_put(), None, "it was used");
+    owned.pending_calls.turn(due + 1_000_000_000);
+    assert_eq!(
+        owned.pending_calls.next_put(),
+        Some(owned.told(None, Some(vec![])))
+    );
 }

@@ -1,4 +1,5 @@
-//! Names outside of the contract's block that are not in the lists: in methods, in a function, and handed on.
+//! Names outside of the contract's block that are not in the lists: in methods, in a function, and
+//! handed on.
 
 use nf::{Cx, Name, NetworkFunction, Packet, Verdict, network_function, reason};
 

@@ -1,4 +1,5 @@
-//! Names that are said outside of the contract's block, handed on, chosen, and said by a function of any other.
+//! Names that are said outside of the contract's block, handed on, chosen, and said by a function
+//! of any other.
 
 use nf::{Cx, Event, Name, NetworkFunction, Packet, Verdict, counter, event, network_function, reason};
 

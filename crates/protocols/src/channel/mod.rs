@@ -58,9 +58,9 @@
 //! predecessor are given up, counted and told. Messages queued before a peer was met are for the
 //! first peer that is.
 //!
-//! *Agreement.* A hello says, in 19 words, what both ends must have alike ([`Settings::agreed`]). A
-//! peer that says other words is not met, and it is known in which of them the two differ
-//! ([`Channel::differs`]). Both ends come to know it, as both say hello.
+//! *Agreement.* A hello says, in 19 words, what both ends must have alike
+//! ([`ChannelSettings::agreed`]). A peer that says other words is not met, and it is known in which
+//! of them the two differ ([`Channel::differs`]). Both ends come to know it, as both say hello.
 //!
 //! An end that hears nothing for longer than its worker waits may give the session up: it takes a
 //! greater incarnation itself ([`Channel::renew`]), and for the other end, dead or alive, it has
@@ -121,7 +121,7 @@ use receiving::{Arrived, Receiving};
 pub use seal::SALT;
 use seal::Seals;
 use sending::{Parts, Sending};
-pub use settings::{AGREED, BadSettings, IN_HEAD, Settings};
+pub use settings::{AGREED, BadSettings, ChannelSettings, IN_HEAD};
 use wire::{HEAD, Head, Kind, flag};
 
 /// An input of a channel.
@@ -223,7 +223,7 @@ const EVENTS_MAX: usize = 8;
 
 /// One end of a channel.
 pub struct Channel {
-    settings: Settings,
+    settings: ChannelSettings,
     counters: Counters,
     sending: Sending,
     receiving: Receiving,
@@ -273,7 +273,7 @@ enum Bug {
 
 impl Channel {
     /// A channel that has met no peer. The first hello is due at once.
-    pub fn new(settings: Settings, now: u64) -> Result<Channel, BadSettings> {
+    pub fn new(settings: ChannelSettings, now: u64) -> Result<Channel, BadSettings> {
         settings.check()?;
         let queue_max = usize::from(settings.receive_frames) + settings.packets_max + EVENTS_MAX;
         let frames_max = usize::from(settings.send_frames) + settings.packets_max;

@@ -14,7 +14,7 @@
 //! A message of several records is put together in one buffer of `message_max` bytes. Records are
 //! in order by then, so there is one such message at a time.
 
-use super::Settings;
+use super::ChannelSettings;
 use super::counters::DropReason;
 use super::replay::Replay;
 use super::wire::{HEAD, TAG, record, well_formed};
@@ -69,7 +69,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    pub(super) fn new(settings: &Settings) -> Receiving {
+    pub(super) fn new(settings: &ChannelSettings) -> Receiving {
         let count = usize::from(settings.receive_frames);
         // The longest payload that a sender with other words and tags may put into a frame of this
         // length.
@@ -321,7 +321,7 @@ impl Receiving {
 
     /// Another session begins: early frames of this one are given up; frames in order are still
     /// delivered.
-    pub(super) fn restart(&mut self, settings: &Settings) {
+    pub(super) fn restart(&mut self, settings: &ChannelSettings) {
         while self.early_count > 0 {
             let last = self.early_end.wrapping_sub(1);
             let place = self.place(last);

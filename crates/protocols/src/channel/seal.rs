@@ -18,9 +18,10 @@
 //! ```
 //!
 //! A *salt* is 16 random bytes that a channel is made with
-//! ([`Settings::salt`](super::Settings::salt)). Hellos carry it, so both ends know both salts
-//! before either is met. A *span* is 2^24 frames. A span bounds how much is encrypted with one key,
-//! far below what GCM allows; both ends see in a frame's number that the next has begun.
+//! ([`ChannelSettings::salt`](super::ChannelSettings::salt)). Hellos carry it, so both ends know
+//! both salts before either is met. A *span* is 2^24 frames. A span bounds how much is encrypted
+//! with one key, far below what GCM allows; both ends see in a frame's number that the next has
+//! begun.
 //!
 //! ```text
 //!   seal: number ─► span, key in use? ── no ─► derive ─► keep          payload ─► encrypted │ tag

@@ -116,7 +116,7 @@ fn is_before(a: u64, b: u64) -> bool {
 }
 
 impl Sending {
-    pub(super) fn new(settings: &super::Settings) -> Sending {
+    pub(super) fn new(settings: &super::ChannelSettings) -> Sending {
         let count = usize::from(settings.send_frames);
         let stride = settings.frame_max.next_multiple_of(64);
         let first = settings.first_sequence;
@@ -495,7 +495,7 @@ impl Sending {
     }
 
     /// A session is over: its frames are given up. Answers how many frames of messages that were.
-    pub(super) fn restart(&mut self, settings: &super::Settings) -> u64 {
+    pub(super) fn restart(&mut self, settings: &super::ChannelSettings) -> u64 {
         let mut given_up = self.tail.wrapping_sub(self.oldest);
         while self.oldest != self.tail {
             let buffer = self.slot(self.oldest).buffer;

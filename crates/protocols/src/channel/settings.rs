@@ -9,7 +9,7 @@ use core::fmt;
 
 /// The settings of a channel. Times in nanoseconds, lengths in bytes.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ChannelSettings {
     /// The worker this end belongs to.
     pub worker: u16,
     /// The worker at the other end.
@@ -62,11 +62,11 @@ pub const AGREED: usize = IN_HEAD + WORDS_MAX;
 /// So many of them are in the head.
 pub const IN_HEAD: usize = 3;
 
-impl Settings {
+impl ChannelSettings {
     /// Settings for a pair of workers on a link of Ethernet's usual MTU. With keys, the salt is
     /// still to be drawn.
-    pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> Settings {
-        Settings {
+    pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> ChannelSettings {
+        ChannelSettings {
             worker,
             peer,
             incarnation,

@@ -38,7 +38,7 @@ impl Store {
         (kept.puts, kept.value, kept.lease) = (kept.puts + 1, value, lease);
     }
 
-    fn carry_out(&mut self, transaction: &Transaction<u8>) -> Answer<u8> {
+    fn carry_out(&mut self, transaction: &Transaction<u8>) -> TransactionAnswer<u8> {
         let succeeded = transaction.compare.iter().all(|compare| match compare {
             Compare::Created(key, at) => self.keys.get(key).map_or(0, |kept| kept.created) == *at,
             Compare::Puts(key, puts) => self.keys.get(key).map_or(0, |kept| kept.puts) == *puts,
@@ -68,7 +68,7 @@ impl Store {
                 None
             }
         });
-        Answer {
+        TransactionAnswer {
             succeeded,
             found: found.collect(),
             revision: self.revision,

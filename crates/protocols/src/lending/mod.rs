@@ -30,16 +30,17 @@
 //!
 //! *Why the borrower waits for all.* A switch that has not heard of the loan would not tell the
 //! next incarnation of the home. A switch ends the wait: whenever the session of a runtime ends or
-//! begins there, it says *no more lends of that one's are coming* ([`Borrower::hear_over`]). A loan
-//! that not all switches know is returned, and not before the last has spoken.
+//! begins there, it says *no more lends of that one's are coming*
+//! ([`Borrower::handle_lends_over`]). A loan that not all switches know is returned, and not before
+//! the last has spoken.
 //!
 //! *Why a borrower returns all when a switch comes or goes.* A switch that has let the borrower go
 //! returns in its name; a switch that has begun again knows of no loan. Both happen seldom.
 //!
-//! *Why one word is enough to keep a block* ([`Borrower::keep`]). Each switch knows that a group here
-//! has it, and hears behind that, from this runtime, that it is free here: it registers it as if
-//! the home had lent it. Between the two it tells an incarnation of the home that begins the same:
-//! in use.
+//! *Why one word is enough to keep a block* ([`Borrower::keep`]). Each switch knows that a group
+//! here has it, and hears behind that, from this runtime, that it is free here: it registers it as
+//! if the home had lent it. Between the two it tells an incarnation of the home that begins the
+//! same: in use.
 //!
 //! *Quarantine.* The blocks that a lost runtime had borrowed go home [`QUARANTINE`] after its flows
 //! were let go or went on elsewhere, and so do those that its groups had, unless the groups go on
@@ -268,7 +269,7 @@ impl<B: Copy + Ord> Borrower<B> {
     }
 
     /// A switch says that a block is lent to this runtime. `there`: the switches that are.
-    pub fn hear_lent(&mut self, block: B, home: RuntimeId, switch: u8, there: Switches) {
+    pub fn handle_lent(&mut self, block: B, home: RuntimeId, switch: u8, there: Switches) {
         let held = self.held.entry(block).or_insert(Borrowed {
             home,
             said: Switches::NONE,
@@ -276,11 +277,11 @@ impl<B: Copy + Ord> Borrower<B> {
             is_free: false,
         });
         held.said = held.said.with(switch);
-        self.settle(block, there);
+        self.decide(block, there);
     }
 
     /// A switch says that no more of a home's lends are coming.
-    pub fn hear_over(&mut self, home: RuntimeId, switch: u8, there: Switches) {
+    pub fn handle_lends_over(&mut self, home: RuntimeId, switch: u8, there: Switches) {
         self.refuse(switch, there, |held| held.home == home);
     }
 
@@ -306,11 +307,11 @@ impl<B: Copy + Ord> Borrower<B> {
             }
         }
         for block in changed {
-            self.settle(block, there);
+            self.decide(block, there);
         }
     }
 
-    fn settle(&mut self, block: B, there: Switches) {
+    fn decide(&mut self, block: B, there: Switches) {
         let Some(held) = self.held.get_mut(&block) else {
             return;
         };

@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    fn settle_borrowed(&mut self, broken: Broken) {
+    fn carry_out_borrowed(&mut self, broken: Broken) {
         while let Some(action) = self.borrower.poll_action() {
             match action {
                 Action::Take(..) => self.borrowed_free = true,
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    fn settle_returned(&mut self, broken: Broken) {
+    fn carry_out_returned(&mut self, broken: Broken) {
         let wanted = match self.is_told_in_use {
             true => self.sees[0].0 & self.may_know.0,
             false => self.sees[0].0,
@@ -156,7 +156,7 @@ impl World {
         self.tell(0, switch, Word::Returned);
     }
 
-    fn hear_at_switch(&mut self, runtime: usize, at: usize, word: Word, broken: Broken) {
+    fn handle_at_switch(&mut self, runtime: usize, at: usize, word: Word, broken: Broken) {
         let switch = &mut self.switches[at];
         match word {
             Word::Lent => {
@@ -211,12 +211,12 @@ impl World {
         self.tell(0, at, Word::AllTold);
     }
 
-    fn hear_at_runtime(&mut self, runtime: usize, at: u8, word: Word, broken: Broken) {
+    fn handle_at_runtime(&mut self, runtime: usize, at: u8, word: Word, broken: Broken) {
         let there = self.sees[1];
         match (runtime, word) {
             (0, Word::Returned) => {
                 self.returned = self.returned.with(at);
-                self.settle_returned(broken);
+                self.carry_out_returned(broken);
             }
             (0, Word::InUse) => {
                 self.is_told_in_use |= self.is_free;
@@ -234,12 +234,12 @@ impl World {
                     Broken::FirstWordIsEnough => Switches::one(at),
                     _ => there,
                 };
-                self.borrower.hear_lent(BLOCK, HOME, at, there);
-                self.settle_borrowed(broken);
+                self.borrower.handle_lent(BLOCK, HOME, at, there);
+                self.carry_out_borrowed(broken);
             }
             (1, Word::LendsOver) => {
-                self.borrower.hear_over(HOME, at, there);
-                self.settle_borrowed(broken);
+                self.borrower.handle_lends_over(HOME, at, there);
+                self.carry_out_borrowed(broken);
             }
             _ => {}
         }
@@ -253,13 +253,13 @@ impl World {
     fn see_switch(&mut self, runtime: usize, switch: u8, broken: Broken) {
         if runtime == 1 {
             self.borrower.switch_over(switch, self.sees[1]);
-            self.settle_borrowed(broken);
+            self.carry_out_borrowed(broken);
         } else {
             if self.returned != Switches::NONE {
                 self.returned = self.returned.with(switch);
             }
             self.may_know = self.may_know.without(switch);
-            self.settle_returned(broken);
+            self.carry_out_returned(broken);
         }
     }
 
@@ -303,13 +303,13 @@ impl World {
                 if let Some(word) = self.links[runtime][switch][0].front().copied() {
                     add(&|w| {
                         w.links[runtime][switch][0].pop_front();
-                        w.hear_at_switch(runtime, switch, word, broken);
+                        w.handle_at_switch(runtime, switch, word, broken);
                     });
                 }
                 if let Some(word) = self.links[runtime][switch][1].front().copied() {
                     add(&|w| {
                         w.links[runtime][switch][1].pop_front();
-                        w.hear_at_runtime(runtime, switch as u8, word, broken);
+                        w.handle_at_runtime(runtime, switch as u8, word, broken);
                     });
                 }
             }
@@ -350,7 +350,7 @@ impl World {
             });
             add(&|w| {
                 w.borrower.give_back(BLOCK);
-                w.settle_borrowed(Broken::Nothing);
+                w.carry_out_borrowed(Broken::Nothing);
             });
         }
         // A group moves with its block, of which switches are told before it is there. They know
@@ -377,7 +377,7 @@ impl World {
                     w.keeps -= 1;
                     w.say(1, Word::Kept);
                     w.borrower.keep(BLOCK, HOME);
-                    w.settle_borrowed(broken);
+                    w.carry_out_borrowed(broken);
                 });
             }
         }

@@ -42,8 +42,8 @@ pub enum Novelty {
 }
 
 impl Applied {
-    /// Takes a call in, if it is new; all below `settled` were answered.
-    pub fn add(&mut self, caller: Caller, id: u64, settled: u64) -> Novelty {
+    /// Takes a call in, if it is new; all below `answered_below` were answered.
+    pub fn add(&mut self, caller: Caller, id: u64, answered_below: u64) -> Novelty {
         let at = self
             .callers
             .iter()
@@ -68,7 +68,7 @@ impl Applied {
                 calls
             }
         };
-        calls.add(id, settled.min(id))
+        calls.add(id, answered_below.min(id))
     }
 
     /// Forgets the calls of runtimes of which `stays` is false: they are members no more.
@@ -78,10 +78,10 @@ impl Applied {
 }
 
 impl Calls {
-    fn add(&mut self, id: u64, settled: u64) -> Novelty {
-        if settled > self.watermark {
-            self.watermark = settled;
-            self.above.retain(|above| *above >= settled);
+    fn add(&mut self, id: u64, answered_below: u64) -> Novelty {
+        if answered_below > self.watermark {
+            self.watermark = answered_below;
+            self.above.retain(|above| *above >= answered_below);
         }
         if id < self.watermark || self.above.contains(&id) {
             return Novelty::Repeated;

@@ -9,8 +9,8 @@
 //!      └─ fail ─────────────────┴──────────────────────────────────────┴──────────────┴─► Failed: the live ─► settled
 //! ```
 //!
-//! Its driver tells what [`Conductor::told`] says, again and again if need be, and notes what has
-//! been reached. Runtimes that join hear of *Prepared* when all members have: a member that a
+//! Its driver tells what [`Conductor::directive`] says, again and again if need be, and notes what
+//! has been reached. Runtimes that join hear of *Prepared* when all members have: a member that a
 //! failure view had told to discard their predecessor's frames takes theirs then.
 //!
 //! A change that a failure interrupts is abandoned: runtimes that were to leave are members still,
@@ -21,25 +21,25 @@
 //!
 //! Not here: where runtimes are, and how they are told.
 
+use super::inputs::{Input, Phase, Stage};
 use super::members::Members;
 use super::message::Body;
-use super::words::{Input, Phase, Stage};
 use crate::ownership::RuntimeId;
 
 /// A conductor's word to runtimes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum Directive {
     /// [`super::Input::Stage`].
     Stage(Stage, Members),
     /// [`super::Input::Failed`].
     Failed(u32, Members, Members),
 }
 
-impl<B: Body> From<Told> for Input<B> {
-    fn from(told: Told) -> Self {
-        match told {
-            Told::Stage(stage, members) => Input::Stage(stage, members),
-            Told::Failed(view, members, removed) => Input::Failed(view, members, removed),
+impl<B: Body> From<Directive> for Input<B> {
+    fn from(directive: Directive) -> Self {
+        match directive {
+            Directive::Stage(stage, members) => Input::Stage(stage, members),
+            Directive::Failed(view, members, removed) => Input::Failed(view, members, removed),
         }
     }
 }
@@ -93,10 +93,10 @@ impl Course {
     }
 
     /// The word that they are told.
-    pub fn told(&self) -> Told {
+    pub fn directive(&self) -> Directive {
         match self.failed {
-            Some(removed) => Told::Failed(self.stage.view, self.members, removed),
-            None => Told::Stage(self.stage, self.next),
+            Some(removed) => Directive::Failed(self.stage.view, self.members, removed),
+            None => Directive::Stage(self.stage, self.next),
         }
     }
 }
@@ -139,13 +139,13 @@ impl Conductor {
     }
 
     /// Whether nothing is to be told.
-    pub fn is_settled(&self) -> bool {
+    pub fn has_reached_all(&self) -> bool {
         self.course.stage.phase == Phase::Normal && self.awaited().is_empty()
     }
 
     /// Begins a change to these members; `false` if another change, or a failure view, is not over.
     pub fn change(&mut self, next: Members) -> bool {
-        if !self.is_settled() {
+        if !self.has_reached_all() {
             return false;
         }
         let view = self.course.stage.view;
@@ -162,7 +162,7 @@ impl Conductor {
 
     /// All members leave together, if nothing else is under way: their objects have nowhere to go.
     pub fn disband(&mut self) {
-        if self.is_settled() {
+        if self.has_reached_all() {
             *self = Conductor::new(self.course.stage.view.wrapping_add(1), Members::NONE);
         }
     }
@@ -184,14 +184,14 @@ impl Conductor {
     }
 
     /// The runtimes that are to be told, and the word.
-    pub fn told(&self) -> (Members, Told) {
-        (self.awaited(), self.course.told())
+    pub fn directive(&self) -> (Members, Directive) {
+        (self.awaited(), self.course.directive())
     }
 
     /// A runtime has reached a stage.
     pub fn note_reached(&mut self, runtime: RuntimeId, stage: Stage) {
         let hearers = self.course.hearers();
-        if stage != self.course.stage || self.is_settled() || !hearers.has(runtime) {
+        if stage != self.course.stage || self.has_reached_all() || !hearers.has(runtime) {
             return;
         }
         self.reached = self.reached.with(runtime);

@@ -1,10 +1,10 @@
 //! A view without runtimes that have failed: flush, claims, promotion, and requests that are sent
 //! again.
 
+use super::inputs::{Output, Phase, Stage};
 use super::members::{Key, Members};
 use super::message::{Body, Gen, Image, Message, Rank, Record};
 use super::state::{Objects, Recovery};
-use super::words::{Output, Phase, Stage};
 use super::{Bug, has};
 use crate::ownership::RuntimeId;
 use alloc::collections::{BTreeMap, VecDeque};

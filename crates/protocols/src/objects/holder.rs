@@ -1,10 +1,10 @@
 //! The object layer: a holder with its object, and a copy holder with its copy.
 
 use super::applied::Novelty;
+use super::inputs::{Output, Phase};
 use super::members::{Key, Members};
 use super::message::{Body, Gen, Image, Message, Op, Request};
 use super::state::{Leave, Object, Objects, Reply, Target};
-use super::words::{Output, Phase};
 use super::{Bug, has};
 use crate::ownership::RuntimeId;
 
@@ -87,7 +87,7 @@ impl<B: Body> Objects<B> {
             key,
             caller,
             id,
-            settled,
+            answered_below,
             ..
         } = request;
         let Some(object) = self.object_mut(&key) else {
@@ -98,7 +98,7 @@ impl<B: Body> Objects<B> {
         }
         let answer = match &request.op {
             Op::Read(call) => Some(object.image.body.read(call)),
-            Op::Call(call) => match object.image.applied.add(caller, id, settled) {
+            Op::Call(call) => match object.image.applied.add(caller, id, answered_below) {
                 Novelty::Repeated if !has(Bug::AppliesAgain) => None,
                 Novelty::Refused => return self.refuse(),
                 _ => {
@@ -244,7 +244,7 @@ impl<B: Body> Objects<B> {
         let Some(object) = self.object_mut(&key) else {
             return;
         };
-        let is_end = object.leave == Some(Leave::End) && object.references == 0 && object.is_settled();
+        let is_end = object.leave == Some(Leave::End) && object.references == 0 && object.has_all_copied();
         if is_end {
             object.targets.clear();
         } else if !object.is_copied() {
@@ -274,7 +274,7 @@ impl<B: Body> Objects<B> {
         let Some(object) = self.object_mut(&key) else {
             return;
         };
-        if object.references > 0 || (!object.is_settled() && !has(Bug::ShipsUncopied)) {
+        if object.references > 0 || (!object.has_all_copied() && !has(Bug::ShipsUncopied)) {
             return;
         }
         match object.leave {
@@ -313,7 +313,7 @@ impl<B: Body> Objects<B> {
             key,
             caller: self.me,
             id: 0,
-            settled: 0,
+            answered_below: 0,
             forwards: 0,
             relinquished: 0,
             op: Op::Gone(object.image.generation),

@@ -107,7 +107,7 @@ impl<B: Body> Objects<B> {
             return;
         };
         let is_free = object.leave.is_none() && !object.is_offered && object.references == 0;
-        if !is_free || !object.is_settled() || !object.replies.is_empty() {
+        if !is_free || !object.has_all_copied() || !object.replies.is_empty() {
             return;
         }
         object.leave = Some(Leave::Idle);
@@ -116,7 +116,7 @@ impl<B: Body> Objects<B> {
             key,
             caller: self.me,
             id: 0,
-            settled: 0,
+            answered_below: 0,
             forwards: 0,
             relinquished: 0,
             op: Op::Expire(generation, lease),

@@ -75,7 +75,7 @@ pub struct Request<B: Body> {
     /// The caller's number for it; 0 where there is no answer.
     pub id: u64,
     /// Of calls: the lowest number of the caller's unanswered calls of this key.
-    pub settled: u64,
+    pub answered_below: u64,
     /// How often it was sent on.
     pub forwards: u8,
     /// The view for which the previous key owner gave up its authority over the key; 0 if it did

@@ -90,6 +90,7 @@ mod conductor;
 mod failure;
 mod holder;
 mod idle;
+mod inputs;
 mod members;
 mod message;
 mod owner;
@@ -100,16 +101,15 @@ mod state;
 #[cfg(test)]
 mod tests;
 pub mod wire;
-mod words;
 
 pub use applied::{Applied, Novelty, WINDOW};
-pub use conductor::{Conductor, Course, Told};
+pub use conductor::{Conductor, Course, Directive};
 pub use holder::UNANSWERED;
+pub use inputs::{Ended, How, Input, ObjectSettings, Output, Phase, Stage, Stats};
 pub use members::{KEY_MAX, Key, Members};
 pub use message::{Body, Caller, Gen, Image, Message, Op, Rank, Record, Request};
 pub use sharing::{Decision, Instance, Report, Sharing};
 pub use state::{COPIES_MAX, Objects};
-pub use words::{Ended, How, Input, Output, Phase, Settings, Stage, Stats};
 
 use crate::ownership::RuntimeId;
 use state::Leave;

@@ -1,9 +1,9 @@
 //! The key layer: which runtime serves a key, and how its owner handles a request.
 
+use super::inputs::Phase;
 use super::members::Key;
 use super::message::{Body, Gen, Message, Op, Record, Request};
 use super::state::Objects;
-use super::words::Phase;
 use super::{Bug, FORWARDS_MAX, has};
 use crate::ownership::RuntimeId;
 

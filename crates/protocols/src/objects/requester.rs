@@ -1,9 +1,9 @@
 //! A runtime's requests, and what it gets: references, answers, results that may be stale.
 
+use super::inputs::{Ended, How, Output};
 use super::members::{Key, Members};
 use super::message::{Body, Gen, Image, Message, Op, Request};
 use super::state::{Cached, Objects, Pending, Waiter};
-use super::words::{Ended, How, Output};
 use super::{Bug, has};
 
 impl<B: Body> Objects<B> {
@@ -192,7 +192,7 @@ impl<B: Body> Objects<B> {
             key,
             caller: self.me,
             id,
-            settled: lowest.copied().unwrap_or(id),
+            answered_below: lowest.copied().unwrap_or(id),
             forwards: 0,
             relinquished: 0,
             op,
@@ -347,7 +347,7 @@ impl<B: Body> Objects<B> {
             return;
         };
         if pending.op != Op::GetWrite {
-            self.settle(key, id);
+            self.note_answered(key, id);
             return self.over(pending.token, Ended::Absent);
         }
         let Some(entry) = self.entries.get_mut(&key) else {
@@ -389,7 +389,7 @@ impl<B: Body> Objects<B> {
         let Some(pending) = self.pending.remove(&id) else {
             return;
         };
-        self.settle(key, id);
+        self.note_answered(key, id);
         if let (true, Op::Read(call), Some(answer)) = (pending.is_kept, pending.op, &answer) {
             let sent_at = pending.sent_at;
             self.keep_result(key, call, answer.clone(), sent_at);
@@ -433,7 +433,7 @@ impl<B: Body> Objects<B> {
     }
 
     /// A call is answered: its number will not be sent again.
-    fn settle(&mut self, key: Key, id: u64) {
+    fn note_answered(&mut self, key: Key, id: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.calls.retain(|call| *call != id);
             self.tidy(&key);

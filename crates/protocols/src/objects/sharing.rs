@@ -43,8 +43,8 @@
 //! (`runtime::objects`).
 
 use super::conductor::{Conductor, Course};
+use super::inputs::{Phase, Stage};
 use super::members::Members;
-use super::words::{Phase, Stage};
 use crate::membership::{Incarnation, Role, View, WorkerId};
 use crate::ownership::RuntimeId;
 use alloc::collections::BTreeMap;
@@ -170,7 +170,7 @@ impl Sharing {
                     conductor.note_reached(runtime, stage);
                 }
             }
-            if conductor.is_settled() && conductor.course() == decided {
+            if conductor.has_reached_all() && conductor.course() == decided {
                 self.change(view, &mut conductor);
             }
         } else {

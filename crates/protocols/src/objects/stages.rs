@@ -1,10 +1,10 @@
 //! A change of views: its stages, the sweep that hands records and objects over, and when it is
 //! complete.
 
+use super::inputs::{Output, Phase, Stage};
 use super::members::{Key, Members};
 use super::message::{Body, Message, Op, Request};
 use super::state::{Entry, Objects};
-use super::words::{Output, Phase, Stage};
 use super::{Bug, has};
 use crate::ownership::RuntimeId;
 
@@ -109,7 +109,7 @@ impl<B: Body> Objects<B> {
                 key,
                 caller: self.me,
                 id: 0,
-                settled: 0,
+                answered_below: 0,
                 forwards: 0,
                 relinquished: 0,
                 op: Op::Offer(generation),

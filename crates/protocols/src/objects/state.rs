@@ -3,9 +3,9 @@
 
 use super::applied::{Applied, WINDOW};
 use super::idle::Idle;
+use super::inputs::{ObjectSettings, Output, Stage, Stats};
 use super::members::{Key, Members};
 use super::message::{Body, Caller, Gen, Image, Message, Op, Rank, Record, Request};
-use super::words::{Output, Settings, Stage, Stats};
 use crate::ownership::RuntimeId;
 use alloc::collections::{BTreeMap, VecDeque};
 use arrayvec::ArrayVec;
@@ -18,7 +18,7 @@ pub const COPIES_MAX: usize = 4;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Objects<B: Body> {
     pub(super) me: Caller,
-    pub(super) settings: Settings,
+    pub(super) settings: ObjectSettings,
     /// The stage; in `Prepared` and `Scaling` of the view that is left.
     pub(super) stage: Stage,
     /// The members of the stage's view.
@@ -249,14 +249,14 @@ impl<B: Body> Object<B> {
     }
 
     /// Whether everything is copied, and no copy is under way.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn has_all_copied(&self) -> bool {
         self.draining.is_empty() && self.acked() == self.image.version
     }
 }
 
 impl<B: Body> Objects<B> {
     /// A runtime in a view whose members are these; it may join later.
-    pub fn new(me: Caller, view: u32, members: Members, settings: Settings) -> Self {
+    pub fn new(me: Caller, view: u32, members: Members, settings: ObjectSettings) -> Self {
         Objects {
             me,
             settings,

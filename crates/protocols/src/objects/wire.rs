@@ -283,7 +283,7 @@ impl Writer<'_> {
         self.head(kind, &request.key);
         self.caller(request.caller);
         self.long(request.id);
-        self.long(request.settled);
+        self.long(request.answered_below);
         self.byte(request.forwards);
         self.word(request.relinquished);
         match &request.op {
@@ -458,7 +458,7 @@ impl<'a> Reader<'a> {
             key,
             caller: self.caller()?,
             id: self.long()?,
-            settled: self.long()?,
+            answered_below: self.long()?,
             forwards: self.byte()?,
             relinquished: self.word()?,
             op: match self.byte()? {

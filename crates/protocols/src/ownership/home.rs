@@ -1,6 +1,6 @@
 //! A group's route at its home switch: which runtimes' words it follows, and its words to them.
 
-use super::message::{Epoch, RuntimeId, SwitchSays};
+use super::message::{Epoch, RuntimeId, SwitchMessage};
 use super::{Bug, has};
 
 /// The route of a group at one of its homes.
@@ -35,7 +35,7 @@ pub enum HomeInput {
 }
 
 /// A word of a home to a runtime, behind the packets that it has sent there.
-pub type HomeOutput = (RuntimeId, SwitchSays);
+pub type HomeOutput = (RuntimeId, SwitchMessage);
 
 impl Home {
     /// A route that was chosen.
@@ -58,7 +58,7 @@ impl Home {
                 is_removed,
             } => {
                 if is_removed {
-                    return out((by, SwitchSays::Refused(epoch)));
+                    return out((by, SwitchMessage::Refused(epoch)));
                 }
                 self.on_reroute(by, from, to, epoch, &mut out);
             }
@@ -80,7 +80,7 @@ impl Home {
         let may = self.route.is_none() || self.route == Some(by) || is_its;
         let is_again = epoch == self.epoch && self.source == Some(by);
         if !may || epoch < self.epoch || (epoch == self.epoch && !is_again) {
-            return out((by, SwitchSays::Fenced(self.epoch)));
+            return out((by, SwitchMessage::Fenced(self.epoch)));
         }
         if is_again && has(Bug::AnswersOnce) {
             return;
@@ -91,14 +91,14 @@ impl Home {
             self.route = Some(to);
         }
         (self.epoch, self.source) = (epoch, Some(by));
-        out((by, SwitchSays::Rerouted(epoch)));
+        out((by, SwitchMessage::Rerouted(epoch)));
         let previous = before.filter(|previous| *previous != to);
         for away in [previous, Some(from).filter(|from| previous != Some(*from))]
             .into_iter()
             .flatten()
         {
             if away != by {
-                out((away, SwitchSays::Moved(to, epoch)));
+                out((away, SwitchMessage::Moved(to, epoch)));
             }
         }
     }

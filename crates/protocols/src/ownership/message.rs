@@ -106,7 +106,7 @@ pub enum Refusal {
 
 /// A runtime to another, over the link that they share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Says {
+pub enum RuntimeMessage {
     /// Take the group, whose keys have these home switches.
     Open(Epoch, Switches),
     /// A slot is reserved; packets may come.
@@ -158,7 +158,7 @@ pub enum TellSwitch {
 
 /// A switch to a runtime, behind the packets it has sent there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum SwitchSays {
+pub enum SwitchMessage {
     /// The group is re-routed; its packets to you are before this.
     Rerouted(Epoch),
     /// The target is no more.

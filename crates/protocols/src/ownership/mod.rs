@@ -14,7 +14,7 @@
 //!    Opening ◄────── Accept ─────────────────────────────────────────────────────────────────────────┤
 //!    Rerouting ───── Reroute{S→T, e+1} ──► each home: packets go to T from now on ─── packets ──────►│ kept
 //!      goes on ◄──── Rerouted, behind the last packet to S ──┘                                       │
-//!    Settling        no call waits, everything received is processed; copies are withdrawn           │
+//!    Quiescing       no call waits, everything received is processed; copies are withdrawn           │
 //!    Forwarding ──── DrainMarker{T} ──► each exit, behind the last packet from S ──── Drained ──────►│
 //!      keeps copy ── State ─────────────────────────────────────────────────────────────────────────►│ installs when it has
 //!                                                                                                    │ State and every Drained
@@ -35,7 +35,7 @@
 //! packets that T handed over; after `End`, packets behind the answer.
 //!
 //! ```text
-//!   Active ─Move─► Opening ─Accept─► Rerouting ─all answered─► Settling ─Settled─► Forwarding ─Done─► Tombstone ─Forget─► Absent
+//!   Active ─Move─► Opening ─Accept─► Rerouting ─all answered─► Quiescing ─Quiesced─► Forwarding ─Done─► Tombstone ─Forget─► Absent
 //!     ▲              │ Refuse, Removed    │ deadline, Removed, Refused   │               │ Grant (recovery decided; T removed)
 //!     ├──────────────┤                    └───────────► Returning ◄──────┴───────────────┘
 //!     │◄─ Canceling ◄┘ deadline                            │ all answered and ended
@@ -84,17 +84,17 @@
 //! Not here: a switch that begins again (the driver tells it where groups go); packets' bytes.
 
 mod home;
+mod inputs;
 mod message;
 pub mod recovery;
 mod state;
 #[cfg(test)]
 mod tests;
-mod words;
 
 pub use home::{Home, HomeInput, HomeOutput};
-pub use message::{Epoch, Refusal, RuntimeId, Says, SwitchSays, Switches, TellSwitch};
+pub use inputs::{Finished, Input, Output, Phase, Take, Timer};
+pub use message::{Epoch, Refusal, RuntimeId, RuntimeMessage, SwitchMessage, Switches, TellSwitch};
 pub use state::Ownership;
-pub use words::{Finished, Input, Output, Phase, Take, Timer};
 
 /// Rules of this module, each of which a test breaks to see a checker fire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -136,8 +136,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether the route's packets wait for the source of the move: a source with a copy at its heir
-    /// had not sent the group's state, so no target will install it.
+    /// Whether the route's packets wait for the source of the move: a source with a copy at its
+    /// heir had not sent the group's state, so no target will install it.
     pub fn waits_for_source(self) -> bool {
         self.is_awaited && self.is_source_suspended && !has(Bug::TargetIsAsked)
     }

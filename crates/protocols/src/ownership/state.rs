@@ -1,7 +1,7 @@
 //! A group's ownership at a runtime: the source's side and the target's.
 
-use super::message::{Epoch, Refusal, RuntimeId, Says, SwitchSays, Switches, TellSwitch};
-use super::words::{Finished, Input, Output, Phase, Take, Timer};
+use super::inputs::{Finished, Input, Output, Phase, Take, Timer};
+use super::message::{Epoch, Refusal, RuntimeId, RuntimeMessage, SwitchMessage, Switches, TellSwitch};
 use super::{Bug, has};
 
 /// One group at one runtime. See the module's page.
@@ -70,7 +70,7 @@ impl Ownership {
                 | Phase::Opening { .. }
                 | Phase::Canceling { .. }
                 | Phase::Rerouting { .. }
-                | Phase::Settling { .. }
+                | Phase::Quiescing { .. }
                 | Phase::Returning { .. }
                 | Phase::Announcing { .. }
         )
@@ -109,8 +109,8 @@ impl Ownership {
         epoch == self.announced && matches!(self.phase, Phase::Buffering { is_staged: false, .. })
     }
 
-    /// Whether this is a slot of that source, which is yet to hear from this switch that the group is
-    /// called back.
+    /// Whether this is a slot of that source, which is yet to hear from this switch that the group
+    /// is called back.
     pub fn awaits_moved(&self, switch: u8, to: RuntimeId, epoch: Epoch) -> bool {
         match self.phase {
             Phase::Buffering { .. } => self.phase.is_slot_of(to) && epoch > self.announced,
@@ -162,7 +162,7 @@ impl Ownership {
             Timer::Deadline => {
                 matches!(
                     self.phase,
-                    Phase::Opening { .. } | Phase::Rerouting { .. } | Phase::Settling { .. }
+                    Phase::Opening { .. } | Phase::Rerouting { .. } | Phase::Quiescing { .. }
                 ) || (has(Bug::ResumesByItself) && matches!(self.phase, Phase::Forwarding { .. }))
             }
             Timer::Forget => matches!(self.phase, Phase::Tombstone { .. }),
@@ -174,10 +174,10 @@ impl Ownership {
         let out = &mut out;
         match input {
             Input::Move(to) => self.on_move(to, out),
-            Input::Hear(from, says, room) => self.on_runtime(from, says, room, out),
-            Input::HearSwitch(switch, says) => self.on_switch(switch, says, out),
+            Input::FromRuntime(from, message, room) => self.on_runtime(from, message, room, out),
+            Input::FromSwitch(switch, message) => self.on_switch(switch, message, out),
             Input::SwitchGone(switch) => self.on_switch_gone(switch, out),
-            Input::Settled => self.on_settled(out),
+            Input::Quiesced => self.on_quiesced(out),
             Input::Ended => self.on_ended(out),
             Input::Fired(Timer::Retry) => self.on_retry(out),
             Input::Fired(Timer::Deadline) => self.on_deadline(out),
@@ -197,20 +197,20 @@ impl Ownership {
         }
         self.announced = self.announced.next();
         self.phase = Phase::Opening { to };
-        out(Output::Tell(to, Says::Open(self.announced, self.homes)));
+        out(Output::Tell(to, RuntimeMessage::Open(self.announced, self.homes)));
     }
 
     fn on_runtime(
         &mut self,
         from: RuntimeId,
-        says: Says,
+        message: RuntimeMessage,
         room: Result<(), Refusal>,
         out: &mut impl FnMut(Output),
     ) {
         let announced = self.announced;
-        match (says, self.phase) {
-            (Says::Open(epoch, homes), _) => self.on_open(from, epoch, homes, room, out),
-            (Says::Accept(epoch), Phase::Opening { to }) if (epoch, from) == (announced, to) => {
+        match (message, self.phase) {
+            (RuntimeMessage::Open(epoch, homes), _) => self.on_open(from, epoch, homes, room, out),
+            (RuntimeMessage::Accept(epoch), Phase::Opening { to }) if (epoch, from) == (announced, to) => {
                 self.phase = Phase::Rerouting {
                     to,
                     unanswered: self.homes,
@@ -218,25 +218,29 @@ impl Ownership {
                 self.reroute(self.homes, self.me, to, out);
                 self.on_answers(out);
             }
-            (Says::Refuse(epoch, why), Phase::Opening { to }) if (epoch, from) == (announced, to) => {
+            (RuntimeMessage::Refuse(epoch, why), Phase::Opening { to })
+                if (epoch, from) == (announced, to) =>
+            {
                 self.finish(Finished::Refused(why), out);
             }
-            (Says::Cancel(epoch), phase) => {
+            (RuntimeMessage::Cancel(epoch), phase) => {
                 if epoch == announced && phase.is_slot_of(from) {
                     self.close(out);
                 }
-                out(Output::Tell(from, Says::Canceled(epoch)));
+                out(Output::Tell(from, RuntimeMessage::Canceled(epoch)));
             }
             // The source has stopped, and nothing comes of it any more: not all homes will say that
             // it is called back.
-            (Says::Fenced(_), phase) if phase.is_slot_of(from) || phase.is_yielding_to(from) => {
+            (RuntimeMessage::Fenced(_), phase) if phase.is_slot_of(from) || phase.is_yielding_to(from) => {
                 self.close(out);
             }
-            (Says::Canceled(epoch), Phase::Canceling { to }) if (epoch, from) == (announced, to) => {
+            (RuntimeMessage::Canceled(epoch), Phase::Canceling { to })
+                if (epoch, from) == (announced, to) =>
+            {
                 self.finish(Finished::Aborted, out);
             }
             (
-                Says::State(epoch),
+                RuntimeMessage::State(epoch),
                 Phase::Buffering {
                     from: source,
                     is_staged: false,
@@ -251,32 +255,37 @@ impl Ownership {
                 self.install_if_clear(out);
             }
             // Said again: it is installed already.
-            (Says::State(epoch), Phase::Announcing { .. } | Phase::Active) if epoch <= self.epoch => {
-                out(Output::Tell(from, Says::Done(epoch)));
+            (RuntimeMessage::State(epoch), Phase::Announcing { .. } | Phase::Active)
+                if epoch <= self.epoch =>
+            {
+                out(Output::Tell(from, RuntimeMessage::Done(epoch)));
             }
             // Another runtime was given the group meanwhile, and the packets that were kept here.
-            (Says::State(epoch), Phase::Yielding { to, .. }) if to != from && epoch < announced => {
-                out(Output::Tell(from, Says::Fenced(announced)));
+            (RuntimeMessage::State(epoch), Phase::Yielding { to, .. }) if to != from && epoch < announced => {
+                out(Output::Tell(from, RuntimeMessage::Fenced(announced)));
             }
-            (Says::Done(epoch), Phase::Forwarding { to, .. }) if (epoch, from) == (announced, to) => {
+            (RuntimeMessage::Done(epoch), Phase::Forwarding { to, .. })
+                if (epoch, from) == (announced, to) =>
+            {
                 self.epoch = epoch;
                 self.phase = Phase::Tombstone { to };
                 out(Output::Depart);
-                out(Output::Tell(to, Says::Gone(epoch)));
+                out(Output::Tell(to, RuntimeMessage::Gone(epoch)));
                 out(Output::Finished(Finished::Moved));
             }
             // Said again, or the copy was dropped when another runtime was given the group: there
             // is none.
-            (Says::Done(epoch), phase) if !matches!(phase, Phase::Forwarding { to, .. } if to == from) => {
-                out(Output::Tell(from, Says::Gone(epoch)));
+            (RuntimeMessage::Done(epoch), phase) if !matches!(phase, Phase::Forwarding { to, .. } if to == from) =>
+            {
+                out(Output::Tell(from, RuntimeMessage::Gone(epoch)));
             }
-            (Says::Gone(epoch), Phase::Announcing { from: source })
+            (RuntimeMessage::Gone(epoch), Phase::Announcing { from: source })
                 if (epoch, from) == (self.epoch, source) =>
             {
                 self.phase = Phase::Active;
             }
             (
-                Says::End(epoch, home),
+                RuntimeMessage::End(epoch, home),
                 Phase::Returning {
                     peer,
                     unanswered,
@@ -296,18 +305,22 @@ impl Ownership {
                 }
                 self.on_returned(out);
             }
-            (Says::Fenced(_), Phase::Announcing { from: source }) if from == source => {}
+            (RuntimeMessage::Fenced(_), Phase::Announcing { from: source }) if from == source => {}
             // From another runtime it is a word of before: this source has asked its target only.
-            (Says::Fenced(epoch), phase) if phase.target() == Some(from) => self.on_fenced(epoch, out),
-            (Says::Fenced(_), _) => {}
-            (Says::Back(epoch, home), Phase::Buffering { from: source, .. }) if from == source => {
+            (RuntimeMessage::Fenced(epoch), phase) if phase.target() == Some(from) => {
+                self.on_fenced(epoch, out)
+            }
+            (RuntimeMessage::Fenced(_), _) => {}
+            (RuntimeMessage::Back(epoch, home), Phase::Buffering { from: source, .. }) if from == source => {
                 self.on_moved(home, from, epoch, out);
             }
-            (Says::Back(epoch, home), Phase::Yielding { to, .. }) if from == to => {
+            (RuntimeMessage::Back(epoch, home), Phase::Yielding { to, .. }) if from == to => {
                 self.on_moved(home, from, epoch, out);
             }
             // Nothing is kept.
-            (Says::Back(epoch, home), _) => out(Output::Tell(from, Says::End(epoch, home))),
+            (RuntimeMessage::Back(epoch, home), _) => {
+                out(Output::Tell(from, RuntimeMessage::End(epoch, home)))
+            }
             // Late, or said again.
             _ => {}
         }
@@ -323,12 +336,12 @@ impl Ownership {
     ) {
         let answer = match self.phase {
             Phase::Buffering { from: source, .. } if source == from && epoch == self.announced => {
-                Says::Accept(epoch)
+                RuntimeMessage::Accept(epoch)
             }
             // Asked again: the first answer stands, or the source would hear of a slot that it does
             // not want any more.
-            Phase::Absent if epoch == self.announced => Says::Refuse(epoch, Refusal::Busy),
-            _ if epoch <= self.announced => Says::Fenced(self.announced),
+            Phase::Absent if epoch == self.announced => RuntimeMessage::Refuse(epoch, Refusal::Busy),
+            _ if epoch <= self.announced => RuntimeMessage::Fenced(self.announced),
             Phase::Absent | Phase::Tombstone { .. } => match room {
                 Ok(()) => {
                     self.announced = epoch;
@@ -342,23 +355,23 @@ impl Ownership {
                             self.exits
                         },
                     };
-                    Says::Accept(epoch)
+                    RuntimeMessage::Accept(epoch)
                 }
                 Err(why) => {
                     self.announced = epoch;
                     self.phase = Phase::Absent;
-                    Says::Refuse(epoch, why)
+                    RuntimeMessage::Refuse(epoch, why)
                 }
             },
-            _ => Says::Refuse(epoch, Refusal::Busy),
+            _ => RuntimeMessage::Refuse(epoch, Refusal::Busy),
         };
         out(Output::Tell(from, answer));
     }
 
-    fn on_switch(&mut self, switch: u8, says: SwitchSays, out: &mut impl FnMut(Output)) {
+    fn on_switch(&mut self, switch: u8, message: SwitchMessage, out: &mut impl FnMut(Output)) {
         let announced = self.announced;
-        match (says, self.phase) {
-            (SwitchSays::Rerouted(epoch), Phase::Rerouting { to, unanswered }) if epoch == announced => {
+        match (message, self.phase) {
+            (SwitchMessage::Rerouted(epoch), Phase::Rerouting { to, unanswered }) if epoch == announced => {
                 self.phase = Phase::Rerouting {
                     to,
                     unanswered: unanswered.without(switch),
@@ -366,7 +379,7 @@ impl Ownership {
                 self.on_answers(out);
             }
             (
-                SwitchSays::Rerouted(epoch),
+                SwitchMessage::Rerouted(epoch),
                 Phase::Returning {
                     peer,
                     unanswered,
@@ -391,11 +404,11 @@ impl Ownership {
                 }
                 self.on_returned(out);
             }
-            (SwitchSays::Refused(epoch), Phase::Rerouting { to, .. }) if epoch == announced => {
+            (SwitchMessage::Refused(epoch), Phase::Rerouting { to, .. }) if epoch == announced => {
                 self.call_back(to, out);
             }
             (
-                SwitchSays::Drained(epoch),
+                SwitchMessage::Drained(epoch),
                 Phase::Buffering {
                     from,
                     is_staged,
@@ -409,29 +422,29 @@ impl Ownership {
                 };
                 self.install_if_clear(out);
             }
-            (SwitchSays::Moved(to, epoch), _) => self.on_moved(switch, to, epoch, out),
-            (SwitchSays::Fenced(epoch), _) => self.on_fenced(epoch, out),
+            (SwitchMessage::Moved(to, epoch), _) => self.on_moved(switch, to, epoch, out),
+            (SwitchMessage::Fenced(epoch), _) => self.on_fenced(epoch, out),
             _ => {}
         }
     }
 
     fn on_switch_gone(&mut self, switch: u8, out: &mut impl FnMut(Output)) {
-        let says = match self.phase {
+        let message = match self.phase {
             Phase::Rerouting { unanswered, .. } | Phase::Returning { unanswered, .. }
                 if unanswered.has(switch) =>
             {
-                Some(SwitchSays::Rerouted(self.announced))
+                Some(SwitchMessage::Rerouted(self.announced))
             }
             Phase::Buffering { unclear, .. } if unclear.has(switch) && !has(Bug::WaitsForGone) => {
-                Some(SwitchSays::Drained(self.announced))
+                Some(SwitchMessage::Drained(self.announced))
             }
             Phase::Yielding { to, unmoved } if unmoved.has(switch) => {
-                Some(SwitchSays::Moved(to, self.announced))
+                Some(SwitchMessage::Moved(to, self.announced))
             }
             _ => None,
         };
-        if let Some(says) = says {
-            self.on_switch(switch, says, out);
+        if let Some(message) = message {
+            self.on_switch(switch, message, out);
         }
         if let Phase::Returning { peer, unended, .. } = self.phase
             && unended.has(switch)
@@ -439,7 +452,7 @@ impl Ownership {
         {
             self.backed = self.backed.with(switch);
             if !has(Bug::SilentOfGone) {
-                out(Output::Tell(peer, Says::Back(self.announced, switch)));
+                out(Output::Tell(peer, RuntimeMessage::Back(self.announced, switch)));
             }
         }
     }
@@ -464,7 +477,7 @@ impl Ownership {
                     self.on_fenced(epoch, out);
                 }
                 if !has(Bug::SilentWhenEmpty) {
-                    out(Output::Tell(to, Says::End(epoch, switch)));
+                    out(Output::Tell(to, RuntimeMessage::End(epoch, switch)));
                 }
             }
         }
@@ -475,7 +488,7 @@ impl Ownership {
             return;
         };
         out(Output::HandOver(to, switch));
-        out(Output::Tell(to, Says::End(self.announced, switch)));
+        out(Output::Tell(to, RuntimeMessage::End(self.announced, switch)));
         let unmoved = unmoved.without(switch);
         self.phase = Phase::Yielding { to, unmoved };
         if unmoved.is_empty() {
@@ -488,13 +501,13 @@ impl Ownership {
         if let Phase::Rerouting { to, unanswered } = self.phase
             && (unanswered.is_empty() || (has(Bug::OneAnswerIsEnough) && unanswered != self.homes))
         {
-            self.phase = Phase::Settling { to };
-            out(Output::Settle);
+            self.phase = Phase::Quiescing { to };
+            out(Output::Quiesce);
         }
     }
 
-    fn on_settled(&mut self, out: &mut impl FnMut(Output)) {
-        let Phase::Settling { to } = self.phase else {
+    fn on_quiesced(&mut self, out: &mut impl FnMut(Output)) {
+        let Phase::Quiescing { to } = self.phase else {
             return;
         };
         self.phase = Phase::Forwarding {
@@ -532,7 +545,7 @@ impl Ownership {
         self.epoch = self.announced;
         self.phase = Phase::Announcing { from };
         out(Output::Install);
-        out(Output::Tell(from, Says::Done(self.epoch)));
+        out(Output::Tell(from, RuntimeMessage::Done(self.epoch)));
     }
 
     /// A group that ends before any home was told needs no slot. Later, the target gets an empty
@@ -541,7 +554,7 @@ impl Ownership {
         match self.phase {
             Phase::Opening { to } => {
                 self.phase = Phase::Canceling { to };
-                out(Output::Tell(to, Says::Cancel(self.announced)));
+                out(Output::Tell(to, RuntimeMessage::Cancel(self.announced)));
             }
             Phase::Active => self.phase = Phase::Absent,
             _ => {}
@@ -551,8 +564,8 @@ impl Ownership {
     fn on_retry(&mut self, out: &mut impl FnMut(Output)) {
         let epoch = self.announced;
         match self.phase {
-            Phase::Opening { to } => out(Output::Tell(to, Says::Open(epoch, self.homes))),
-            Phase::Canceling { to } => out(Output::Tell(to, Says::Cancel(epoch))),
+            Phase::Opening { to } => out(Output::Tell(to, RuntimeMessage::Open(epoch, self.homes))),
+            Phase::Canceling { to } => out(Output::Tell(to, RuntimeMessage::Cancel(epoch))),
             Phase::Rerouting { to, unanswered } => self.reroute(unanswered, self.me, to, out),
             Phase::Forwarding {
                 to,
@@ -567,7 +580,7 @@ impl Ownership {
                 ..
             } => self.reroute(unanswered.or(unended), peer, self.me, out),
             Phase::Announcing { from } if !has(Bug::SaysDoneOnce) => {
-                out(Output::Tell(from, Says::Done(self.epoch)));
+                out(Output::Tell(from, RuntimeMessage::Done(self.epoch)));
             }
             _ => {}
         }
@@ -577,13 +590,13 @@ impl Ownership {
         match self.phase {
             Phase::Opening { to } => {
                 self.phase = Phase::Canceling { to };
-                out(Output::Tell(to, Says::Cancel(self.announced)));
+                out(Output::Tell(to, RuntimeMessage::Cancel(self.announced)));
             }
             Phase::Rerouting { to, .. } if has(Bug::CancelsAfterReroute) => {
                 self.phase = Phase::Canceling { to };
-                out(Output::Tell(to, Says::Cancel(self.announced)));
+                out(Output::Tell(to, RuntimeMessage::Cancel(self.announced)));
             }
-            Phase::Rerouting { to, .. } | Phase::Settling { to } => self.call_back(to, out),
+            Phase::Rerouting { to, .. } | Phase::Quiescing { to } => self.call_back(to, out),
             Phase::Forwarding { .. } if has(Bug::ResumesByItself) => self.finish(Finished::Aborted, out),
             _ => {}
         }
@@ -594,7 +607,7 @@ impl Ownership {
             Phase::Opening { to } | Phase::Canceling { to } if to == gone => {
                 self.finish(Finished::Aborted, out);
             }
-            Phase::Rerouting { to, .. } | Phase::Settling { to } if to == gone => {
+            Phase::Rerouting { to, .. } | Phase::Quiescing { to } if to == gone => {
                 self.call_back(to, out);
                 self.give_up_on(gone, out);
             }
@@ -710,7 +723,7 @@ impl Ownership {
     fn on_fenced(&mut self, epoch: Epoch, out: &mut impl FnMut(Output)) {
         if epoch > self.announced && (self.is_active() || matches!(self.phase, Phase::Forwarding { .. })) {
             if let Some(target) = self.phase.target() {
-                out(Output::Tell(target, Says::Fenced(epoch)));
+                out(Output::Tell(target, RuntimeMessage::Fenced(epoch)));
             }
             self.announced = epoch;
             self.phase = Phase::Absent;

@@ -1,7 +1,7 @@
 //! A function in a chain: its part of a packet's call.
 
 use crate::microthread::Frame;
-use crate::stage::{Answer, Entry, Watched};
+use crate::stage::{CallAnswer, Entry, Watched};
 use core::ptr::NonNull;
 use wire::Packet;
 
@@ -39,7 +39,7 @@ impl Step {
     /// # Safety
     /// As for [`crate::stage::Stage::entry`].
     #[inline(always)]
-    pub unsafe fn run(&self, packet: &mut Packet, flow: NonNull<u8>, frame: NonNull<Frame>) -> Answer {
+    pub unsafe fn run(&self, packet: &mut Packet, flow: NonNull<u8>, frame: NonNull<Frame>) -> CallAnswer {
         // SAFETY: `instance` is the entry's own, alive as long as the stages; the rest is the
         // caller's promise.
         unsafe { (self.entry)(self.instance, packet, flow, frame) }
@@ -55,7 +55,7 @@ impl Step {
         packet: &mut Packet,
         flow: NonNull<u8>,
         frame: NonNull<Frame>,
-    ) -> Answer {
+    ) -> CallAnswer {
         // SAFETY: as above; the shadow is the stages', which nothing else uses during the call.
         unsafe { (self.watched)(self.instance, packet, flow, frame, self.shadow) }
     }

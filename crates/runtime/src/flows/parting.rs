@@ -53,7 +53,7 @@ impl Parting {
         if !self.waits && self.queue.is_empty() && out.has_room() && !is_to_be_seen {
             return out.announce(message);
         }
-        if let Message::Idle(key, _) = message {
+        if let Message::GroupEmpty(key, _) = message {
             *self.idle.entry(key).or_insert(0) += 1;
         }
         self.queue.push_back((None, message));
@@ -106,7 +106,7 @@ impl Parting {
         loop {
             let (_, message) = self.queue.pop_front_if(may_leave)?;
             match message {
-                Message::Idle(key, _) if !self.is_last(&key) => {}
+                Message::GroupEmpty(key, _) if !self.is_last(&key) => {}
                 message => return Some(message),
             }
         }

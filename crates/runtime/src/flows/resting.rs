@@ -15,12 +15,13 @@
 //! ```
 //!
 //! *Ends* is one thing for all three ways: `group_ended` gives back what the group took, the place
-//! is free, the switch hears *Idle*.
+//! is free, the switch hears *GroupEmpty*.
 //!
-//! *The switch* needs no word of it. A route ends by its runtime's *Idle* alone
+//! *The switch* needs no word of it. A route ends by its runtime's *GroupEmpty* alone
 //! (`switch::directory`), and a runtime says that of no group that it has. So the route of a group
-//! that rests stays, and its next packet comes to its runtime. A route that is probed (`Doubted`)
-//! stays for the same reason, and a switch that begins again is told of the group as of any other.
+//! that rests stays, and its next packet comes to its runtime. A route that is probed
+//! (`RouteSuspect`) stays for the same reason, and a switch that begins again is told of the group
+//! as of any other.
 //!
 //! *A move* takes a group that rests as one with no flows: its state, its blocks, and the time that
 //! it has left. It neither expires nor is evicted while it moves, since its source would not know

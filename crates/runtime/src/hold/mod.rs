@@ -22,7 +22,7 @@
 //! have the key of the packet that made the route. It waits for all messages that were sent so far:
 //! of a block claimed a moment ago another flow may be the next user. While it waits, its flow is
 //! *settling* with a reply key, so that later packets, in both directions, take the rare way
-//! through `settle`; a packet of any other flow sees nothing of it.
+//! through `learn_reply_key`; a packet of any other flow sees nothing of it.
 //!
 //! *The flow ends* while packets wait: they leave in their turn all the same, as they would have
 //! before the end. If a switch *refuses* its reply key they are dropped (`reply_key_taken`), here

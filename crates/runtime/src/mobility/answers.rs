@@ -11,7 +11,7 @@
 //! (`words_refused`). Only a switch that asks again and again can bring that about; it asks again
 //! with its next packet for the group.
 //!
-//! Not here: words that no switch has asked for (`output.rs`, `telling.rs`).
+//! Not here: words that no switch has asked for (`output.rs`, `messages.rs`).
 
 use super::Moves;
 use super::Moving;
@@ -26,17 +26,17 @@ use protocols::ownership::{Phase as Part, Switches};
 
 /// The answer to a switch.
 #[derive(Clone, Copy)]
-pub(crate) enum Answer {
+pub(crate) enum SwitchAnswer {
     /// The key is idle, if it is.
-    Idle(GroupKey),
+    GroupEmpty(GroupKey),
     /// Whether the group has the block.
     Block(Block, GroupKey),
     /// The runtime that has the key is to be asked.
-    Doubted(GroupKey),
+    RouteSuspect(GroupKey),
 }
 
 /// Answers that wait, each for a switch.
-pub(crate) type Answers = VecDeque<(u8, Answer)>;
+pub(crate) type Answers = VecDeque<(u8, SwitchAnswer)>;
 
 impl Moves {
     /// The most answers that may wait: for each switch, the keys and blocks that may have routes to
@@ -49,7 +49,7 @@ impl Moves {
 impl Moves {
     /// Answers a switch, behind whatever is still to be answered. `false`: it asks more than there
     /// is.
-    pub(crate) fn answer_switch(&mut self, core: &mut Core, link: usize, answer: Answer) -> bool {
+    pub(crate) fn answer_switch(&mut self, core: &mut Core, link: usize, answer: SwitchAnswer) -> bool {
         let most = self.answers_max(core.flows.capacity(), core.settings.switches);
         if self.answers.len() >= most {
             return false;
@@ -59,7 +59,7 @@ impl Moves {
     }
 
     /// The same of what this runtime says by itself of a group whose move is over.
-    pub(crate) fn answer_anyway(&mut self, core: &mut Core, link: usize, answer: Answer) {
+    pub(crate) fn answer_anyway(&mut self, core: &mut Core, link: usize, answer: SwitchAnswer) {
         self.answers.push_back((link as u8, answer));
         self.go_on_answering(core);
     }
@@ -77,20 +77,24 @@ impl Moves {
             let message = match answer {
                 // A switch that is gone is told everything when it comes.
                 _ if !core.out.is_present(link) => continue,
-                Answer::Idle(key) if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) => {
+                SwitchAnswer::GroupEmpty(key)
+                    if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) =>
+                {
                     continue;
                 }
                 // It is said when the replica knows of the end.
-                Answer::Idle(key) if core.flows.parting.has_idle(&key) => continue,
-                Answer::Idle(key) => Message::Idle(key, 0),
-                Answer::Block(block, group) if self.is_block_deferred(core, link, block, group) => continue,
-                Answer::Block(block, group)
+                SwitchAnswer::GroupEmpty(key) if core.flows.parting.has_idle(&key) => continue,
+                SwitchAnswer::GroupEmpty(key) => Message::GroupEmpty(key, 0),
+                SwitchAnswer::Block(block, group) if self.is_block_deferred(core, link, block, group) => {
+                    continue;
+                }
+                SwitchAnswer::Block(block, group)
                     if core.flows.owners.at(block.addr, block.first) == Some(group) =>
                 {
                     Message::BlockClaimed(block, group)
                 }
-                Answer::Block(block, group) => Message::BlockDoubted(block, group),
-                Answer::Doubted(key) => Message::Doubted(key),
+                SwitchAnswer::Block(block, group) => Message::BlockSuspect(block, group),
+                SwitchAnswer::RouteSuspect(key) => Message::RouteSuspect(key),
             };
             core.out.send(link, &message);
             if let Message::BlockClaimed(..) = message {
@@ -139,7 +143,7 @@ impl Moves {
         let blocks: Vec<_> = core.flows.owners.of(&group).collect();
         for block in blocks {
             for link in 0..usize::from(core.settings.switches) {
-                self.answer_anyway(core, link, Answer::Block(block, group));
+                self.answer_anyway(core, link, SwitchAnswer::Block(block, group));
             }
         }
     }
@@ -147,16 +151,16 @@ impl Moves {
     /// A move is over of which some switch was told late.
     #[cold]
     pub(super) fn tell_over(&mut self, core: &mut Core, moving: &Moving) {
-        for key in moving.aliases.iter().chain([&moving.group]) {
+        for key in moving.reply_keys.iter().chain([&moving.group]) {
             for switch in 0..core.settings.switches {
                 if self.is_home(core, key, switch) {
-                    self.answer_anyway(core, usize::from(switch), Answer::Doubted(*key));
+                    self.answer_anyway(core, usize::from(switch), SwitchAnswer::RouteSuspect(*key));
                 }
             }
         }
-        for block in &moving.blocks_told {
+        for block in &moving.blocks_tentative {
             for link in 0..usize::from(core.settings.switches) {
-                self.answer_anyway(core, link, Answer::Block(*block, moving.group));
+                self.answer_anyway(core, link, SwitchAnswer::Block(*block, moving.group));
             }
         }
     }
@@ -165,21 +169,27 @@ impl Moves {
     #[cold]
     pub(super) fn answer_asked(&mut self, core: &mut Core, moving: &Moving) {
         for (link, block) in &moving.asked {
-            self.answer_anyway(core, *link, Answer::Block(*block, moving.group));
+            self.answer_anyway(core, *link, SwitchAnswer::Block(*block, moving.group));
         }
         if let Part::Active = moving.machine.phase() {
             // Once the kept packets are processed, it is said anyway.
             return;
         }
         for (link, key) in &moving.keys_asked {
-            self.answer_anyway(core, *link, Answer::Idle(GroupKey::from_words(*key)));
+            self.answer_anyway(core, *link, SwitchAnswer::GroupEmpty(GroupKey::from_words(*key)));
         }
     }
 
     /// A switch asks whether a group has a block here.
     #[cold]
-    pub(crate) fn hear_block_doubted(&mut self, core: &mut Core, link: usize, block: Block, group: GroupKey) {
-        let may = self.answer_switch(core, link, Answer::Block(block, group));
+    pub(crate) fn handle_block_suspect(
+        &mut self,
+        core: &mut Core,
+        link: usize,
+        block: Block,
+        group: GroupKey,
+    ) {
+        let may = self.answer_switch(core, link, SwitchAnswer::Block(block, group));
         if !may {
             core.out.reject();
         }
@@ -187,7 +197,7 @@ impl Moves {
 
     /// A switch asks whether a key is one of a flow, or group, here.
     #[cold]
-    pub(crate) fn hear_doubted(&mut self, core: &mut Core, link: usize, key: GroupKey) {
+    pub(crate) fn handle_route_suspect(&mut self, core: &mut Core, link: usize, key: GroupKey) {
         self.barred.admit(&key);
         let id = self.at(key.hash(&core.settings.seed));
         if let Some(moving) = id.and_then(|id| self.moving(id)) {
@@ -200,14 +210,14 @@ impl Moves {
         // The step's own messages go before.
         if self.answers.is_empty() && core.out.has_room() {
             core.tell_idle(key);
-        } else if !self.answer_switch(core, link, Answer::Idle(key)) {
+        } else if !self.answer_switch(core, link, SwitchAnswer::GroupEmpty(key)) {
             core.out.reject();
         }
     }
 
     /// A switch knows a block of this runtime's pool no more; with the last of them it is free.
     #[cold]
-    pub(crate) fn hear_returned(&mut self, core: &mut Core, block: nf::Block, switch: usize) {
+    pub(crate) fn handle_block_returned(&mut self, core: &mut Core, block: nf::Block, switch: usize) {
         // Each block that is on its way home has had a flow at another runtime until now.
         let most = core.flows.owners.most() * core.sessions.runtimes.len().max(1);
         if self.returned.len() >= most && !self.returned.contains_key(&block) {
@@ -216,7 +226,7 @@ impl Moves {
         }
         let has = self.returned.entry(block).or_insert(Switches::NONE);
         *has = has.with(switch as u8);
-        self.settle_returned(core, block);
+        self.free_if_unknown(core, block);
     }
 
     /// A switch has come, or gone: it knows no more of the blocks on their way home that it knew.
@@ -229,7 +239,7 @@ impl Moves {
         }
         blocks.sort_unstable();
         for block in blocks {
-            self.settle_returned(core, block);
+            self.free_if_unknown(core, block);
         }
     }
 
@@ -241,7 +251,7 @@ impl Moves {
             .retain(|block, _| core.sessions.lent.contains_key(block));
     }
 
-    fn settle_returned(&mut self, core: &mut Core, block: nf::Block) {
+    fn free_if_unknown(&mut self, core: &mut Core, block: nf::Block) {
         let Some(has) = self.returned.get(&block).copied() else {
             return;
         };

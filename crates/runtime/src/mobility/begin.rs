@@ -18,7 +18,7 @@ impl Moves {
     /// many.
     pub(crate) fn begin_moves(&mut self, core: &mut Core) -> usize {
         if core.runner.is_changing()
-            || core.sessions.is_telling()
+            || core.sessions.is_resyncing()
             || core.now < core.still_until
             || !self.answers.is_empty()
         {
@@ -125,8 +125,8 @@ impl Moves {
             }
             return self.leave_order(core, order);
         };
-        let aliases = core.flows.announced_keys(&actors);
-        let homes = self.homes(core, &group, &aliases);
+        let reply_keys = core.flows.announced_keys(&actors);
+        let homes = self.homes(core, &group, &reply_keys);
         let machine = Ownership::active(self.me(core), self.clock, homes, self.all_switches(core));
         self.clock = self.clock.next();
         if let Some(receipt) = self.orders.receipt(order) {
@@ -140,7 +140,7 @@ impl Moves {
             &core.settings.seed,
             Moving {
                 actors,
-                aliases,
+                reply_keys,
                 deadline,
                 order,
                 to,
@@ -154,22 +154,22 @@ impl Moves {
 
     /// Groups for which no packet comes any more, and of which no call waits: to be settled behind
     /// all that they have sent.
-    pub(crate) fn settle_moves(&mut self, core: &mut Core) -> Vec<u32> {
-        if self.settling.is_empty() {
+    pub(crate) fn quiesced_moves(&mut self, core: &mut Core) -> Vec<u32> {
+        if self.quiescing.is_empty() {
             return Vec::new();
         }
-        core.settle_all();
+        core.learn_reply_keys();
         let mut ready = Vec::new();
-        for id in core::mem::take(&mut self.settling) {
-            let Some(moving) = self.moving(id).filter(|moving| moving.is_settling) else {
+        for id in core::mem::take(&mut self.quiescing) {
+            let Some(moving) = self.moving(id).filter(|moving| moving.is_quiescing) else {
                 continue;
             };
-            if !matches!(moving.machine.phase(), Part::Settling { .. }) {
+            if !matches!(moving.machine.phase(), Part::Quiescing { .. }) {
                 continue;
             }
             let group = moving.group;
             let mut actors = core::mem::take(&mut moving.actors);
-            let known = core::mem::take(&mut moving.aliases);
+            let known = core::mem::take(&mut moving.reply_keys);
             // Drops flows that have ended meanwhile, and whose places others may have.
             let (before, order) = (actors.len(), moving.order);
             let mut place = NO_GROUP;
@@ -192,7 +192,7 @@ impl Moves {
             is_waiting &= !planted::is("call_not_waited_for");
             // Messages that switches have yet to hear, and packets that wait for a copy, leave
             // before *behind* is said.
-            let has_unheard = core.hold.has_over()
+            let has_unacknowledged = core.hold.has_over()
                 || actors
                     .iter()
                     .any(|actor| is_held(core.flows.header(*actor).flags))
@@ -209,20 +209,20 @@ impl Moves {
                 .iter()
                 .all(|key| announced.contains(key));
             drop(announced);
-            if is_waiting && !has_unheard && is_known {
+            if is_waiting && !has_unacknowledged && is_known {
                 is_waiting = !core.runner.give_up_calls(&actors, &mut core.flows, &mut core.out);
             }
             let Some(moving) = self.moving(id) else {
                 continue;
             };
-            (moving.actors, moving.aliases) = (actors, known);
+            (moving.actors, moving.reply_keys) = (actors, known);
             if !is_known {
                 moving.deadline = 0;
             }
-            if is_waiting || has_unheard || !is_known {
-                self.settling.push(id);
+            if is_waiting || has_unacknowledged || !is_known {
+                self.quiescing.push(id);
             } else {
-                moving.is_settling = false;
+                moving.is_quiescing = false;
                 ready.push(id);
             }
         }
@@ -230,14 +230,14 @@ impl Moves {
     }
 
     /// A group is settled, and all that it has sent is on its way.
-    pub(crate) fn settled(&mut self, core: &mut Core, id: u32) {
-        self.drive(core, id, Input::Settled);
+    pub(crate) fn quiesced(&mut self, core: &mut Core, id: u32) {
+        self.drive(core, id, Input::Quiesced);
     }
 
     /// Goes on with messages about keys, and begins moves; answers how much was done.
     pub(crate) fn go_on(&mut self, core: &mut Core) -> usize {
         self.steps += 1;
-        self.go_on_telling_keys(core)
+        self.go_on_sending_keys(core)
             + self.go_on_answering(core)
             + self.go_on_selecting(core)
             + self.go_on_handing(core)

@@ -13,7 +13,7 @@
 //! Not here: whose packets they are (`protocols::ownership` says what to do with each).
 
 use super::Moves;
-use super::{Class, Kept};
+use super::{Buffered, Class};
 use crate::flows::actor::{Change, Phase};
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
@@ -64,7 +64,7 @@ impl Moves {
                 Part::Opening { .. }
                 | Part::Canceling { .. }
                 | Part::Rerouting { .. }
-                | Part::Settling { .. },
+                | Part::Quiescing { .. },
                 _,
             ) if !planted::is("flow_begins_while_moving") => self.keep(core, id, packet, home, Class::Before),
             (_, Take::PassOn(to)) => self.hand_over(core, id, to.0, home, packet),
@@ -116,7 +116,7 @@ impl Moves {
     }
 
     pub(crate) fn keep(&mut self, core: &mut Core, id: u32, packet: PacketBox, home: u8, class: Class) {
-        let is_full = self.kept >= core.settings.kept_max as usize;
+        let is_full = self.buffered >= core.settings.kept_max as usize;
         let Some(moving) = self.moving(id) else {
             return core.out.drop_packet(packet, DropReason::MovingFull);
         };
@@ -124,15 +124,15 @@ impl Moves {
             moving.dropped += 1;
             return core.out.drop_packet(packet, DropReason::MovingFull);
         }
-        moving.kept.push(Kept { packet, home, class });
-        self.kept += 1;
+        moving.buffered.push(Buffered { packet, home, class });
+        self.buffered += 1;
     }
 
     /// Hands out all packets that are kept: the runtime fails.
     pub(crate) fn take_all(&mut self, lost: &mut PacketList) {
         for moving in self.all.iter_mut().flatten() {
-            for kept in core::mem::take(&mut moving.kept) {
-                lost.push(kept.packet);
+            for buffered in core::mem::take(&mut moving.buffered) {
+                lost.push(buffered.packet);
             }
         }
     }
@@ -193,14 +193,14 @@ impl Moves {
             return;
         };
         let (group, order) = (moving.group, moving.order);
-        let all = core::mem::take(&mut moving.kept);
-        let (mut going, staying): (Vec<Kept>, Vec<Kept>) = all
+        let all = core::mem::take(&mut moving.buffered);
+        let (mut going, staying): (Vec<Buffered>, Vec<Buffered>) = all
             .into_iter()
-            .partition(|kept| home.is_none_or(|home| home == kept.home));
-        moving.kept = staying;
+            .partition(|buffered| home.is_none_or(|home| home == buffered.home));
+        moving.buffered = staying;
         // The target of a recalled group has kept what it was handed, too: that came first.
-        going.sort_by_key(|kept| kept.class != Class::Handed);
-        self.kept -= going.len();
+        going.sort_by_key(|buffered| buffered.class != Class::Handed);
+        self.buffered -= going.len();
         if let Some(receipt) = self.orders.receipt(order) {
             receipt.handed_on += going.len() as u64;
         }
@@ -211,7 +211,7 @@ impl Moves {
             .map(|run| run.len() as u16)
             .collect();
         let (mut runs, mut left) = (runs.into_iter(), 0);
-        for Kept { packet, home, .. } in going {
+        for Buffered { packet, home, .. } in going {
             if planted::is("kept_packet_lost") {
                 core.out.drop_packet(packet, DropReason::HeldAtEnd);
                 continue;

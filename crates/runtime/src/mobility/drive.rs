@@ -4,7 +4,7 @@
 //!   message, record, timer ─► drive ─► machine ─► outputs ─► carried out: source, target, kept packets, orders
 //! ```
 //!
-//! Not here: messages of other workers (`hearing`), which groups begin to move (`begin`).
+//! Not here: messages of other workers (`intake`), which groups begin to move (`begin`).
 
 use super::{Moves, TAKEN_AGAIN};
 use crate::flows::group::GroupKey;
@@ -13,7 +13,7 @@ use crate::parts::Core;
 use crate::replica::recovery;
 use crate::stats::DropReason;
 use arrayvec::ArrayVec;
-use protocols::ownership::{Input, Output, Phase as Part, Says, TellSwitch};
+use protocols::ownership::{Input, Output, Phase as Part, RuntimeMessage, TellSwitch};
 
 impl Moves {
     /// Gives a machine an input and carries out what it says.
@@ -46,15 +46,15 @@ impl Moves {
 
     pub(super) fn carry_out(&mut self, core: &mut Core, id: u32, group: GroupKey, output: Output) {
         match output {
-            Output::Tell(to, says) => match says {
-                Says::Open(..) => self.open(core, id, to.0, says),
-                Says::Done(_) => self.say_done_when_kept(core, id, to.0, group, says),
-                Says::Gone(_) => self.say_gone_when_stored(core, to.0, group, says),
-                Says::End(epoch, home) => {
+            Output::Tell(to, message) => match message {
+                RuntimeMessage::Open(..) => self.open(core, id, to.0, message),
+                RuntimeMessage::Done(_) => self.say_done_when_kept(core, id, to.0, group, message),
+                RuntimeMessage::Gone(_) => self.say_gone_when_stored(core, to.0, group, message),
+                RuntimeMessage::End(epoch, home) => {
                     self.note_ended((group, to, epoch, home));
-                    self.tell_runtime(core, to.0, group, says);
+                    self.tell_runtime(core, to.0, group, message);
                 }
-                _ => self.tell_runtime(core, to.0, group, says),
+                _ => self.tell_runtime(core, to.0, group, message),
             },
             Output::TellSwitches(switches, TellSwitch::Reroute { from, to, epoch, .. }) => {
                 self.clock = self.clock.max(epoch);
@@ -70,10 +70,10 @@ impl Moves {
                         .send(usize::from(switch), &Message::DrainMarker(group, to, epoch));
                 }
             }
-            Output::Settle => {
+            Output::Quiesce => {
                 if let Some(moving) = self.moving(id) {
-                    moving.is_settling = true;
-                    self.settling.push(id);
+                    moving.is_quiescing = true;
+                    self.quiescing.push(id);
                 }
             }
             Output::SendState(to, epoch) => self.send_state(core, id, to.0, epoch),
@@ -93,7 +93,7 @@ impl Moves {
         let Some(moving) = self.remove(id, core) else {
             return;
         };
-        if moving.is_told_late {
+        if moving.is_resynced_late {
             self.tell_over(core, &moving);
         }
         if !moving.asked.is_empty() || !moving.keys_asked.is_empty() {
@@ -118,17 +118,17 @@ impl Moves {
             Part::Active => {
                 if moving.is_to_be_routed {
                     self.claim_again(core, moving.group);
-                    self.say_routed(core, moving.group, moving.aliases.clone());
+                    self.say_routed(core, moving.group, moving.reply_keys.clone());
                 }
                 self.begin_again(moving.actors);
-                self.process(moving.kept, moving.group, moving.aliases);
+                self.process(moving.buffered, moving.group, moving.reply_keys);
             }
             // There: nothing is kept. Or a slot that is closed: by its source, before anything
             // came, or since that is gone.
             _ => {
-                self.kept -= moving.kept.len();
-                for kept in moving.kept {
-                    core.out.drop_packet(kept.packet, DropReason::PeerGone);
+                self.buffered -= moving.buffered.len();
+                for buffered in moving.buffered {
+                    core.out.drop_packet(buffered.packet, DropReason::PeerGone);
                 }
             }
         }
@@ -165,16 +165,16 @@ impl Moves {
             _ => None,
         };
         let backs = moving.backs.extract_if(.., |(home, _)| *home == switch);
-        let back = backs.last().map(|(_, says)| says).zip(peer);
+        let back = backs.last().map(|(_, message)| message).zip(peer);
         if moving.machine.awaits(switch) {
             if let Part::Buffering { .. } = moving.machine.phase() {
                 // Another may be there already, and read the source's words behind this one's.
-                moving.figures.is_unclear = true;
+                moving.install_stats.is_unclear = true;
             }
             self.drive(core, id, Input::SwitchGone(switch));
         }
-        if let Some((says, peer)) = back {
-            self.drive(core, id, Input::Hear(peer, says, Ok(())));
+        if let Some((message, peer)) = back {
+            self.drive(core, id, Input::FromRuntime(peer, message, Ok(())));
         }
     }
 

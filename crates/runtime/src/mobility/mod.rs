@@ -59,7 +59,8 @@ mod begin;
 mod buffering;
 mod clocks;
 mod drive;
-mod hearing;
+mod intake;
+mod messages;
 mod order;
 mod peer_failure;
 mod prefetch;
@@ -67,21 +68,20 @@ mod source;
 mod stored;
 mod switch_failure;
 mod target;
-mod telling;
 
-pub use order::{KEPT as ORDERS_MAX, Order, OrderError, Receipt, Selector};
+pub use order::{KEPT as ORDERS_MAX, MoveOrder, OrderError, Receipt, Selector};
 
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
-use crate::record::{self, Figures, Record};
+use crate::record::{self, InstallStats, Record};
 use crate::stats::Durations;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
+pub(crate) use messages::KeyMessage;
+use messages::KeyMessages;
 use peer_failure::{CLOSED, Closed};
-use protocols::ownership::{Epoch, Ownership, Phase as Part, RuntimeId, Says, Switches};
-use telling::Telling;
-pub(crate) use telling::Word;
+use protocols::ownership::{Epoch, Ownership, Phase as Part, RuntimeId, RuntimeMessage, Switches};
 use wire::{HashSeed, PacketBox};
 
 pub use crate::settings::MOVES_MAX;
@@ -114,7 +114,7 @@ pub(crate) enum Class {
     Behind,
 }
 
-pub(crate) struct Kept {
+pub(crate) struct Buffered {
     pub packet: PacketBox,
     pub home: u8,
     pub class: Class,
@@ -126,7 +126,10 @@ pub(crate) enum Effect {
     /// Calls of these flows that were given up begin again.
     BeginAgain(Vec<u32>),
     /// The packets kept for a group are processed. Of its keys the group's own is the last.
-    Process { kept: Vec<Kept>, keys: Vec<GroupKey> },
+    Process {
+        buffered: Vec<Buffered>,
+        keys: Vec<GroupKey>,
+    },
 }
 
 /// A group that is on its way, at one end.
@@ -138,8 +141,8 @@ struct Moving {
     /// Its flows, while they last.
     actors: Vec<u32>,
     /// Reply keys that were announced.
-    aliases: Vec<GroupKey>,
-    kept: Vec<Kept>,
+    reply_keys: Vec<GroupKey>,
+    buffered: Vec<Buffered>,
     dropped: u32,
     /// By [`Moves::moving_time`]: when it is given up; of a group that is called back, when that is
     /// said again.
@@ -156,16 +159,16 @@ struct Moving {
     /// Source: when the homes were told.
     rerouted_at: u64,
     /// Source: no call waits is still to be said.
-    is_settling: bool,
+    is_quiescing: bool,
     /// Source: its flows are pinned.
     is_pinned: bool,
     /// Source: a switch that began again was told of it when the state was sent.
-    is_told_late: bool,
+    is_resynced_late: bool,
     /// Source: blocks that it was told of then.
-    blocks_told: Vec<nf::Block>,
+    blocks_tentative: Vec<nf::Block>,
     /// Target: the group is called back, and its home there is gone; to be acted on when nothing
     /// comes from it any more.
-    backs: Vec<(u8, Says)>,
+    backs: Vec<(u8, RuntimeMessage)>,
     /// Blocks that switches have asked about, and which have.
     asked: Vec<(usize, nf::Block)>,
     /// The same of its keys, by their words.
@@ -182,9 +185,9 @@ struct Moving {
     /// source's.
     clocks: clocks::Clocks,
     /// Target: its report of the installation.
-    figures: Figures,
+    install_stats: InstallStats,
     /// Target: *Done* as it waits to be said (`stored`).
-    done_waiting: Option<Says>,
+    done_waiting: Option<RuntimeMessage>,
     /// Target: the group's state.
     state: Vec<u8>,
     /// Target: how long it rests from *begin* on, if it does.
@@ -207,16 +210,16 @@ pub(crate) struct Moves {
     free: Vec<u32>,
     orders: order::Orders,
     /// Messages that switches are still to be told.
-    telling: VecDeque<Telling>,
+    key_messages: VecDeque<KeyMessages>,
     /// Questions of switches that are still to be answered.
     answers: answers::Answers,
     /// States that are being sent.
     sending: VecDeque<source::Sending>,
     /// Told when they are settled.
-    settling: Vec<u32>,
+    quiescing: Vec<u32>,
     /// Higher than any epoch that a group here ever had: kept for all groups at once.
     clock: Epoch,
-    kept: usize,
+    buffered: usize,
     /// Groups that are called back.
     pinned: u32,
     /// Blocks that switches have returned, and which have.
@@ -257,12 +260,12 @@ impl Moves {
             all: Vec::new(),
             free: Vec::new(),
             orders: order::Orders::default(),
-            telling: VecDeque::new(),
+            key_messages: VecDeque::new(),
             answers: VecDeque::new(),
             sending: VecDeque::new(),
-            settling: Vec::new(),
+            quiescing: Vec::new(),
             clock: Epoch::default(),
-            kept: 0,
+            buffered: 0,
             pinned: 0,
             returned: HashMap::new(),
             closed: VecDeque::new(),
@@ -284,7 +287,7 @@ impl Moves {
 
     /// Whether nothing waits for buffers to be said.
     pub(crate) fn has_said_all(&self) -> bool {
-        self.telling.is_empty() && self.answers.is_empty() && self.handing.is_empty()
+        self.key_messages.is_empty() && self.answers.is_empty() && self.handing.is_empty()
     }
 
     /// How many groups are on their way, to and from here.
@@ -293,8 +296,8 @@ impl Moves {
     }
 
     /// Packets kept.
-    pub(crate) fn kept(&self) -> usize {
-        self.kept
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffered
     }
 
     /// Whether a group, or reply key, is on its way.
@@ -313,7 +316,7 @@ impl Moves {
     /// Notes a group by its hash, and those of its reply keys that no other is known by: a flow of
     /// either end may begin with a reply.
     fn insert(&mut self, hash: u64, seed: &HashSeed, moving: Moving) -> u32 {
-        let aliases: Vec<_> = moving.aliases.iter().map(|key| key.hash(seed)).collect();
+        let reply_keys: Vec<_> = moving.reply_keys.iter().map(|key| key.hash(seed)).collect();
         let id = match self.free.pop() {
             Some(id) => {
                 self.all[id as usize] = Some(moving);
@@ -325,8 +328,8 @@ impl Moves {
             }
         };
         self.index.insert(hash, id);
-        for alias in aliases {
-            self.index.entry(alias).or_insert(id);
+        for reply_key in reply_keys {
+            self.index.entry(reply_key).or_insert(id);
         }
         id
     }
@@ -334,7 +337,7 @@ impl Moves {
     fn remove(&mut self, id: u32, core: &mut Core) -> Option<Moving> {
         let moving = self.all.get_mut(id as usize)?.take()?;
         let seed = &core.settings.seed;
-        for key in moving.aliases.iter().chain([&moving.group]) {
+        for key in moving.reply_keys.iter().chain([&moving.group]) {
             let hash = key.hash(seed);
             // Where two flows have one key, another's group may be known by it.
             if self.index.get(&hash) == Some(&id) {
@@ -389,14 +392,14 @@ impl Moves {
     }
 
     /// The packets kept for a group go on.
-    fn process(&mut self, kept: Vec<Kept>, group: GroupKey, mut keys: Vec<GroupKey>) {
+    fn process(&mut self, buffered: Vec<Buffered>, group: GroupKey, mut keys: Vec<GroupKey>) {
         keys.push(group);
-        self.effects.push_back(Effect::Process { kept, keys });
+        self.effects.push_back(Effect::Process { buffered, keys });
     }
 
     /// So many packets are kept no more.
     pub(crate) fn note_processed(&mut self, packets: usize) {
-        self.kept -= packets;
+        self.buffered -= packets;
     }
 
     /// Whether anything is on its way, ordered, or to be told.
@@ -404,7 +407,7 @@ impl Moves {
     pub(crate) fn has_work(&self) -> bool {
         !(self.index.is_empty()
             && self.orders.is_idle()
-            && self.telling.is_empty()
+            && self.key_messages.is_empty()
             && self.answers.is_empty()
             && self.handing.is_empty())
     }
@@ -417,7 +420,7 @@ impl Moves {
         };
         let is_silent = !is_over(moving.machine.phase());
         if core::mem::replace(&mut moving.is_silent, is_silent) != is_silent {
-            for key in moving.aliases.iter().chain([&moving.group]) {
+            for key in moving.reply_keys.iter().chain([&moving.group]) {
                 let hash = key.hash(&core.settings.seed);
                 if self.index.get(&hash) == Some(&id) {
                     core.silent.set_moving(hash, is_silent);
@@ -444,17 +447,17 @@ impl Moves {
     }
 
     /// Says something of a group to another runtime.
-    fn tell_runtime(&mut self, core: &mut Core, to: u16, group: GroupKey, says: Says) {
+    fn tell_runtime(&mut self, core: &mut Core, to: u16, group: GroupKey, message: RuntimeMessage) {
         if core.out.is_full(to) {
             return core.out.reject();
         }
         core.out.send_record(
             to,
-            &Record::Says {
+            &Record::Ownership {
                 group,
-                says,
+                message,
                 flows: 0,
-                figures: Figures::default(),
+                install_stats: InstallStats::default(),
             },
         );
     }

@@ -87,7 +87,7 @@ impl Core {
 
 /// An order to move flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct MoveOrder {
     /// Which.
     pub selector: Selector,
     /// Where to; with several, groups take turns.
@@ -315,7 +315,7 @@ impl Moves {
     pub fn order_some(
         &mut self,
         core: &mut Core,
-        order: Order,
+        order: MoveOrder,
         others: &[u16],
         count: u32,
     ) -> Result<u32, OrderError> {

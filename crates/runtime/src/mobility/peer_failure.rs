@@ -15,8 +15,8 @@
 //! *A slot is barred* whose source is gone and kept copies. Its homes may see that end later than
 //! this runtime, and send packets here meanwhile: these are declined, since the source's flows go
 //! on elsewhere. A home that knows holds them back, and asks about the group once nothing of it
-//! goes on ([`Message::Doubted`](crate::message::Message::Doubted)): then it may begin here. So it
-//! may when a switch's session ends, and [`BARRED`] later.
+//! goes on ([`Message::RouteSuspect`](crate::message::Message::RouteSuspect)): then it may begin
+//! here. So it may when a switch's session ends, and [`BARRED`] later.
 //!
 //! *Taken back.* The target may have installed the group, let packets out, and its last words be
 //! lost. Then its heir goes on with the group. A home says nothing to the source while the target
@@ -63,7 +63,7 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 #[cfg(test)]
 use protocols::ownership::Timer;
-use protocols::ownership::{Epoch, Input, Phase as Part, RuntimeId, SwitchSays, recovery};
+use protocols::ownership::{Epoch, Input, Phase as Part, RuntimeId, SwitchMessage, recovery};
 use wire::packet::{Kind, flag as packet_flag};
 
 /// How many slots are remembered: of more than that, no switch's word is so late.
@@ -163,7 +163,7 @@ impl Moves {
         for id in 0..self.all.len() as u32 {
             if let Some(moving) = self.moving(id) {
                 let epoch = moving.machine.latest().next();
-                self.drive(core, id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
+                self.drive(core, id, Input::FromSwitch(switch, SwitchMessage::Fenced(epoch)));
             }
         }
     }
@@ -202,7 +202,7 @@ impl Moves {
                 && recovery::goes_on_from_copies(moving.machine.is_taken_back())
             {
                 let epoch = moving.machine.latest().next();
-                self.drive(core, *id, Input::HearSwitch(0, SwitchSays::Fenced(epoch)));
+                self.drive(core, *id, Input::FromSwitch(0, SwitchMessage::Fenced(epoch)));
             }
         }
     }
@@ -213,7 +213,7 @@ impl Moves {
         };
         let part = moving.machine.phase();
         match part {
-            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. }
+            Part::Rerouting { to, .. } | Part::Quiescing { to } | Part::Forwarding { to, .. }
                 if to == gone =>
             {
                 moving.is_to_be_routed = true;
@@ -224,8 +224,8 @@ impl Moves {
         let is_slot = matches!(part, Part::Buffering { from, is_staged: false, .. } if from == gone);
         let is_staged = matches!(part, Part::Buffering { from, is_staged: true, .. } if from == gone);
         let (group, epoch) = (moving.group, moving.machine.latest());
-        let aliases = if is_slot {
-            moving.aliases.clone()
+        let reply_keys = if is_slot {
+            moving.reply_keys.clone()
         } else {
             Vec::new()
         };
@@ -240,11 +240,11 @@ impl Moves {
             // source's flows go on from copies, it must not: switches have its packets wait, and
             // ask when that is over.
             if !core.sender.is_wanted() || crate::replica::is_broken("slots of failed sources are silent") {
-                self.say_installed(core, group, aliases.clone(), epoch);
+                self.say_installed(core, group, reply_keys.clone(), epoch);
             } else if !crate::replica::is_broken("slots of failed sources are barred") {
                 self.barred.bar(group, core.now);
             }
-            self.say_idle(core, group, aliases);
+            self.say_group_empty(core, group, reply_keys);
         }
     }
 

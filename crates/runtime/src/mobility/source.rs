@@ -7,14 +7,14 @@ use crate::flows::group::GroupKey;
 use crate::hold::is_held;
 use crate::message::Message;
 use crate::parts::Core;
-use crate::record::{Facts, Figures, NO_DEADLINE, Record};
+use crate::record::{FlowHeader, InstallStats, NO_DEADLINE, Record};
 use crate::runner::{HELD_END, told_place};
 use crate::watch::flows::Change as Flow;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nf::{Affinity, Block, Departure};
 use protocols::ownership::recovery::Withdrawn;
-use protocols::ownership::{Epoch, Finished, Phase as Part, Says};
+use protocols::ownership::{Epoch, Finished, Phase as Part, RuntimeMessage};
 use wire::packet::flag as packet_flag;
 use wire::{PacketBox, planted};
 
@@ -41,21 +41,21 @@ const SPARE: usize = 64;
 impl Moves {
     /// Asks the target for room: first which reply keys lead to the group, then for how many
     /// flows.
-    pub(crate) fn open(&mut self, core: &mut Core, id: u32, to: u16, says: Says) {
+    pub(crate) fn open(&mut self, core: &mut Core, id: u32, to: u16, message: RuntimeMessage) {
         let Some(moving) = self.moving(id) else {
             return;
         };
         let (group, flows) = (moving.group, moving.actors.len() as u32);
-        for key in moving.aliases.clone() {
-            core.out.send_record(to, &Record::Alias { group, key });
+        for key in moving.reply_keys.clone() {
+            core.out.send_record(to, &Record::ReplyKey { group, key });
         }
         core.out.send_record(
             to,
-            &Record::Says {
+            &Record::Ownership {
                 group,
-                says,
+                message,
                 flows,
-                figures: Figures::default(),
+                install_stats: InstallStats::default(),
             },
         );
     }
@@ -131,7 +131,7 @@ impl Moves {
         let (id, to) = (sending.id, sending.to);
         self.hand_over_kept(core, id, to, None);
         if let Some(group) = self.moving(id).map(|moving| moving.group) {
-            self.tell_runtime(core, to, group, Says::State(sending.epoch));
+            self.tell_runtime(core, to, group, RuntimeMessage::State(sending.epoch));
         }
         true
     }
@@ -262,7 +262,7 @@ impl Moves {
             let piece = core.flows.state_bytes(actor).get(place).unwrap_or_default();
             let fits = if is_first {
                 let header = core.flows.header(actor);
-                let facts = Facts {
+                let flow_header = FlowHeader {
                     key: header.key,
                     second: *core.flows.reply_key(actor),
                     time_left: match header.deadline {
@@ -273,7 +273,7 @@ impl Moves {
                     flags: header.flags,
                     answered: header.answered,
                 };
-                facts.append(piece, frame)
+                flow_header.append(piece, frame)
             } else {
                 Record::More(piece).append(frame)
             };
@@ -396,21 +396,21 @@ impl Moves {
 
     /// The target's figures, before its `Done` is acted on. The pause is by the clock here alone,
     /// so it is longer by the word's way back.
-    pub(crate) fn note_done(&mut self, core: &mut Core, id: u32, figures: Figures) {
+    pub(crate) fn note_done(&mut self, core: &mut Core, id: u32, install_stats: InstallStats) {
         let now = self.moving_time(core);
         let is_awaited =
             |moving: &&mut super::Moving| matches!(moving.machine.phase(), Part::Forwarding { .. });
         let Some(moving) = self.moving(id).filter(is_awaited) else {
             return;
         };
-        if figures.is_unclear {
-            moving.is_told_late = true;
-            moving.blocks_told.extend_from_slice(&moving.blocks);
+        if install_stats.is_unclear {
+            moving.is_resynced_late = true;
+            moving.blocks_tentative.extend_from_slice(&moving.blocks);
         }
         let (order, pause) = (moving.order, now.saturating_sub(moving.rerouted_at));
         if let Some(receipt) = self.orders.receipt(order) {
-            receipt.buffered += u64::from(figures.kept);
-            receipt.dropped += u64::from(figures.dropped);
+            receipt.buffered += u64::from(install_stats.buffered);
+            receipt.dropped += u64::from(install_stats.dropped);
             self.orders.note_pause(order, pause);
         }
     }
@@ -438,8 +438,8 @@ impl Moves {
         let Some(moving) = self.moving(id) else {
             return;
         };
-        moving.is_told_late = true;
-        moving.blocks_told.extend(blocks);
+        moving.is_resynced_late = true;
+        moving.blocks_tentative.extend(blocks);
         let (order, flows) = (moving.order, moving.actors.len() as u64);
         self.drop_copy(core, group);
         self.note_finished(core, order, flows, Finished::Aborted);
@@ -451,7 +451,7 @@ impl Moves {
     pub(crate) fn drop_copy(&mut self, core: &mut Core, group: GroupKey) {
         let flows = core.flows_of(group);
         core.drop_waiting(&flows);
-        let aliases = core.flows.announced_keys(&flows);
+        let reply_keys = core.flows.announced_keys(&flows);
         for actor in flows {
             if matches!(core.flows.header(actor).phase, Phase::Active | Phase::Leaving) {
                 core.runner.drop_held(actor, &mut core.flows, &mut core.out);
@@ -467,7 +467,7 @@ impl Moves {
             }
         }
         // Routes that were called back before.
-        self.say_idle(core, group, aliases);
+        self.say_group_empty(core, group, reply_keys);
     }
 
     /// The same, and switches are told which blocks are here no more: the other may have begun
@@ -478,7 +478,7 @@ impl Moves {
         self.drop_copy(core, group);
         for block in blocks {
             if core.flows.owners.at(block.addr, block.first) != Some(group) {
-                core.out.announce(Message::BlockDoubted(block, group));
+                core.out.announce(Message::BlockSuspect(block, group));
             }
         }
     }
@@ -496,7 +496,7 @@ impl Moves {
         }
         // A group that rests now ends there, too.
         if core.has_group(&group) {
-            core.hear_taken(group);
+            core.handle_route_conflict(group);
         }
     }
 }

@@ -12,13 +12,13 @@ use super::Moves;
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use protocols::ownership::recovery::Withdrawn;
-use protocols::ownership::{Phase as Part, Says};
+use protocols::ownership::{Phase as Part, RuntimeMessage};
 
 /// A word that waits for the store, or for a replica.
 pub(super) struct Handing {
     pub to: u16,
     group: GroupKey,
-    says: Says,
+    message: RuntimeMessage,
     /// The target's place of the move, for *Done*.
     id: Option<u32>,
     /// Of *Done*: records that the replica is to have.
@@ -46,25 +46,25 @@ impl Moves {
         id: u32,
         to: u16,
         group: GroupKey,
-        says: Says,
+        message: RuntimeMessage,
     ) {
         let is_broken = crate::replica::is_broken("the target's records are waited for");
         let is_for_store = core.is_coming(&group) && !is_broken;
         let mut copies = core.copies_of_arrived(&group);
         if !is_for_store && !core.awaits_arrived(&mut copies) && may_say_done(core) {
-            return self.say_done(core, id, to, says);
+            return self.say_done(core, id, to, message);
         }
         // Said again: it waits already.
         let waiting = self
             .moving(id)
-            .and_then(|moving| moving.done_waiting.replace(says));
-        if waiting == Some(says) {
+            .and_then(|moving| moving.done_waiting.replace(message));
+        if waiting == Some(message) {
             return;
         }
         let handing = Handing {
             to,
             group,
-            says,
+            message,
             id: Some(id),
             copies,
             is_for_store,
@@ -77,14 +77,20 @@ impl Moves {
     }
 
     /// The group has left: its target hears so when the store has no record of it.
-    pub(super) fn say_gone_when_stored(&mut self, core: &mut Core, to: u16, group: GroupKey, says: Says) {
+    pub(super) fn say_gone_when_stored(
+        &mut self,
+        core: &mut Core,
+        to: u16,
+        group: GroupKey,
+        message: RuntimeMessage,
+    ) {
         let Some(change) = core.write_gone() else {
-            return self.tell_runtime(core, to, group, says);
+            return self.tell_runtime(core, to, group, message);
         };
         let handing = Handing {
             to,
             group,
-            says,
+            message,
             id: None,
             copies: Withdrawn::default(),
             is_for_store: true,
@@ -122,18 +128,18 @@ impl Moves {
     }
 
     fn say_handing(&mut self, core: &mut Core, handing: &Handing) {
-        let (to, group, says) = (handing.to, handing.group, handing.says);
+        let (to, group, message) = (handing.to, handing.group, handing.message);
         let Some(id) = handing.id else {
-            return self.tell_runtime(core, to, group, says);
+            return self.tell_runtime(core, to, group, message);
         };
         // It may have left since, and come again, or another group be at its place.
         let moving = self.moving(id).filter(|moving| moving.group == group);
         let is_it = moving.is_some_and(|moving| {
-            moving.done_waiting.take_if(|waiting| *waiting == says);
+            moving.done_waiting.take_if(|waiting| *waiting == message);
             matches!(moving.machine.phase(), Part::Announcing { .. })
         });
         if is_it {
-            self.say_done(core, id, to, says);
+            self.say_done(core, id, to, message);
         }
     }
 }

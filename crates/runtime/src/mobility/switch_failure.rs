@@ -10,13 +10,13 @@
 //! its routes and blocks, after all those of the target, and would keep it for ever. So the source
 //! has all switches *doubt* the group's keys and blocks at the end of a move of which a switch was
 //! told late. The same where the target has answered in a switch's stead, or met a switch that
-//! begins again (`Figures::is_unclear`). Each switch then asks the runtime that it thinks has them.
-//! By then that runtime has them, or knows that it has not; if it is moving the group in its turn,
-//! it answers when that is over.
+//! begins again (`InstallStats::is_unclear`). Each switch then asks the runtime that it thinks has
+//! them. By then that runtime has them, or knows that it has not; if it is moving the group in its
+//! turn, it answers when that is over.
 //!
 //! ```text
-//!   source: on its way ─told late─► over ─► Doubted, BlockDoubted ─► switch asks the holder ─► has it: silence
-//!                                                                                       └─► has not: Idle, BlockDoubted ─► forgotten
+//!   source: on its way ─told late─► over ─► RouteSuspect, BlockSuspect ─► switch asks the holder ─► has it: silence
+//!                                                                                       └─► has not: GroupEmpty, BlockSuspect ─► forgotten
 //! ```
 //!
 //! Groups on their way are told first, and only so: all else is told as being here, and as staying
@@ -45,7 +45,7 @@ impl Moves {
         // Blocks that it would have returned: it knows them no more.
         let returned: Vec<_> = self.returned.keys().copied().collect();
         for block in returned {
-            self.hear_returned(core, block, usize::from(switch));
+            self.handle_block_returned(core, block, usize::from(switch));
         }
     }
 
@@ -75,14 +75,14 @@ impl Moves {
         let (group, epoch, part) = (moving.group, moving.machine.latest(), moving.machine.phase());
         let reroute = match part {
             Part::Opening { .. } | Part::Canceling { .. } | Part::Announcing { .. } => None,
-            Part::Rerouting { to, .. } | Part::Settling { to } | Part::Forwarding { to, .. } => {
+            Part::Rerouting { to, .. } | Part::Quiescing { to } | Part::Forwarding { to, .. } => {
                 Some((me, to))
             }
             Part::Returning { peer, .. } => Some((peer, me)),
             Part::Buffering { .. } => {
                 // Its source may be kept from this switch until the move is over, and then has
                 // nothing to tell it.
-                moving.figures.is_unclear = true;
+                moving.install_stats.is_unclear = true;
                 return;
             }
             _ => return,
@@ -92,9 +92,9 @@ impl Moves {
         if !is_here {
             (moving.again, moving.deadline) = (TAKEN_AGAIN, now.saturating_add(TAKEN_AGAIN));
         }
-        let aliases = moving.aliases.clone();
+        let reply_keys = moving.reply_keys.clone();
         let blocks: Vec<_> = core.flows.owners.of(&group).collect();
-        for key in aliases.into_iter().chain([group]) {
+        for key in reply_keys.into_iter().chain([group]) {
             if is_here && self.is_home(core, &key, switch) {
                 core.out.send(usize::from(switch), &Message::Routed(key));
                 if let Part::Announcing { .. } = part {
@@ -106,15 +106,15 @@ impl Moves {
         for block in &blocks {
             let message = match reroute {
                 None => Message::BlockClaimed(*block, group),
-                Some(_) => Message::BlockTold(*block, group),
+                Some(_) => Message::BlockTentative(*block, group),
             };
             core.out.send(usize::from(switch), &message);
         }
         if let Some((from, to)) = reroute {
             // It may be there, and over, before the switch hears of this.
             if let Some(moving) = self.moving(id) {
-                moving.is_told_late = true;
-                moving.blocks_told.extend(blocks);
+                moving.is_resynced_late = true;
+                moving.blocks_tentative.extend(blocks);
             }
             self.reroute(core, id, Switches::NONE.with(switch), from, to, epoch);
         }
@@ -126,7 +126,7 @@ impl Moves {
 
     /// Whether a switch that begins again is told of this key with the group that is on its way
     /// from here.
-    pub(crate) fn is_told_with_move(&mut self, core: &mut Core, key: &GroupKey) -> bool {
+    pub(crate) fn is_resynced_with_move(&mut self, core: &mut Core, key: &GroupKey) -> bool {
         let id = self.at(key.hash(&core.settings.seed));
         let moving = id.and_then(|id| self.moving(id));
         moving.is_some_and(|moving| {
@@ -135,7 +135,7 @@ impl Moves {
                 Part::Opening { .. }
                     | Part::Canceling { .. }
                     | Part::Rerouting { .. }
-                    | Part::Settling { .. }
+                    | Part::Quiescing { .. }
                     | Part::Forwarding { .. }
                     | Part::Returning { .. }
             )

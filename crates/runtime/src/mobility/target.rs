@@ -2,17 +2,17 @@
 
 use super::Moves;
 use super::clocks::Clocks;
-use super::{AHEAD, Class, Kept, MOVES_MAX, Moving, order};
+use super::{AHEAD, Buffered, Class, MOVES_MAX, Moving, order};
 use crate::flows::actor::{Change, NO_GROUP, Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
-use crate::record::{Facts, Figures, Packets, Record};
+use crate::record::{FlowHeader, InstallStats, Packets, Record};
 use crate::stats::DropReason;
 use crate::watch::flows::Change as Flow;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use nf::Affinity;
-use protocols::ownership::{Ownership, Phase as Part, Refusal, RuntimeId, Says, Take};
+use protocols::ownership::{Ownership, Phase as Part, Refusal, RuntimeId, RuntimeMessage, Take};
 use wire::packet::flag as packet_flag;
 use wire::{PacketBox, planted};
 
@@ -29,8 +29,8 @@ impl Moving {
             machine,
             group,
             actors: Vec::new(),
-            aliases: Vec::new(),
-            kept: Vec::new(),
+            reply_keys: Vec::new(),
+            buffered: Vec::new(),
             dropped: 0,
             deadline: u64::MAX,
             again: super::AGAIN,
@@ -39,10 +39,10 @@ impl Moving {
             to: 0,
             tried: 0,
             rerouted_at: 0,
-            is_settling: false,
+            is_quiescing: false,
             is_pinned: false,
-            is_told_late: false,
-            blocks_told: Vec::new(),
+            is_resynced_late: false,
+            blocks_tentative: Vec::new(),
             backs: Vec::new(),
             asked: Vec::new(),
             keys_asked: BTreeSet::new(),
@@ -51,7 +51,7 @@ impl Moving {
             weight: 0,
             reserved: 0,
             clocks: Clocks::default(),
-            figures: Figures::default(),
+            install_stats: InstallStats::default(),
             done_waiting: None,
             state: Vec::new(),
             rests: None,
@@ -75,7 +75,7 @@ impl Moves {
         // No more than all runtimes may have on their way; and messages to switches about earlier
         // ones have been sent, as a rule.
         let most = MOVES_MAX as usize * usize::from(core.settings.info.runtimes.max(1));
-        if self.under_way() >= most || self.telling.len() >= most {
+        if self.under_way() >= most || self.key_messages.len() >= most {
             return Err(Refusal::Busy);
         }
         // A group that rests takes no other's place.
@@ -99,10 +99,10 @@ impl Moves {
         group: GroupKey,
         machine: Ownership,
         flows: u32,
-        mut aliases: Vec<GroupKey>,
+        mut reply_keys: Vec<GroupKey>,
     ) {
         // Which of them another move has, or which is no reply key, this one has not.
-        aliases.retain(|key| {
+        reply_keys.retain(|key| {
             let hash = key.hash(&core.settings.seed);
             self.at(hash).is_none() && of_group != hash
         });
@@ -110,7 +110,7 @@ impl Moves {
         if flows > 0 {
             moving.reserved = flows;
             core.reserved += flows as usize;
-            moving.aliases = aliases;
+            moving.reply_keys = reply_keys;
         }
         self.insert(of_group, &core.settings.seed, moving);
     }
@@ -120,12 +120,12 @@ impl Moves {
         let seed = core.settings.seed;
         let stream = &mut self.incoming[peer];
         match record {
-            Record::Alias { group, key } => {
+            Record::ReplyKey { group, key } => {
                 // No more than all flows there may be have.
-                if stream.aliases.len() >= core.flows.capacity() {
+                if stream.reply_keys.len() >= core.flows.capacity() {
                     core.out.reject();
                 } else {
-                    for _ in 0..stream.note_alias(group, key) {
+                    for _ in 0..stream.note_reply_key(group, key) {
                         core.out.reject();
                     }
                 }
@@ -166,7 +166,7 @@ impl Moves {
                 Some(moving) => moving.rests = Some(left),
                 None => core.out.reject(),
             },
-            Record::Flow(facts, bytes) => self.take_flow(core, peer, &facts, bytes),
+            Record::Flow(flow_header, bytes) => self.take_flow(core, peer, &flow_header, bytes),
             Record::More(bytes) => self.stage_bytes(core, peer, bytes),
             Record::Held {
                 at,
@@ -188,7 +188,7 @@ impl Moves {
                     left: count,
                 };
             }
-            Record::Says { .. }
+            Record::Ownership { .. }
             | Record::Leaving(_)
             | Record::Incarnation(..)
             | Record::Wanted(..)
@@ -200,9 +200,9 @@ impl Moves {
 
     /// Takes in a flow, and what its record has of its state.
     #[inline]
-    pub(crate) fn take_flow(&mut self, core: &mut Core, peer: usize, facts: &Facts, bytes: &[u8]) {
+    pub(crate) fn take_flow(&mut self, core: &mut Core, peer: usize, flow_header: &FlowHeader, bytes: &[u8]) {
         self.incoming[peer].actor = None;
-        let actor = self.stage_flow(core, peer, facts);
+        let actor = self.stage_flow(core, peer, flow_header);
         self.incoming[peer].actor = actor.map(|actor| (actor, 0));
         self.stage_bytes(core, peer, bytes);
     }
@@ -216,7 +216,7 @@ impl Moves {
     }
 
     #[inline]
-    fn stage_flow(&mut self, core: &mut Core, peer: usize, facts: &Facts) -> Option<u32> {
+    fn stage_flow(&mut self, core: &mut Core, peer: usize, flow_header: &FlowHeader) -> Option<u32> {
         let (now, timeout) = (core.now, core.settings.timeout_default);
         let Some(moving) = self.staging(peer).filter(|moving| moving.reserved > 0) else {
             // Of no group on its way, or more than were announced.
@@ -224,7 +224,7 @@ impl Moves {
             return None;
         };
         moving.reserved -= 1;
-        let deadline = moving.clocks.deadline(facts.time_left, now, timeout);
+        let deadline = moving.clocks.deadline(flow_header.time_left, now, timeout);
         core.reserved -= 1;
         core.flows.prefetch_free_ahead(AHEAD);
         let actor = core.flows.arrive();
@@ -233,18 +233,18 @@ impl Moves {
         if let Some(moving) = self.staging(peer) {
             moving.actors.push(actor);
         }
-        let generation = core.runner.young();
+        let generation = core.runner.current_generation();
         let header = core.flows.header_mut(actor);
         header.generation = generation;
-        header.key = facts.key;
+        header.key = flow_header.key;
         header.deadline = deadline;
-        header.chain = facts.chain;
-        header.flags = facts.flags & !(flag::HOLDS | flag::SETTLING);
-        header.answered = facts.answered;
+        header.chain = flow_header.chain;
+        header.flags = flow_header.flags & !(flag::HOLDS | flag::SETTLING);
+        header.answered = flow_header.answered;
         header.group = NO_GROUP;
         // Until all of it is here.
         header.frame = UNSOUND;
-        core.flows.set_reply_key(actor, facts.second);
+        core.flows.set_reply_key(actor, flow_header.second);
         Some(actor)
     }
 
@@ -347,9 +347,9 @@ impl Moves {
         match moving.machine.take_handed(home) {
             Take::PassOn(to) => self.hand_over(core, id, to.0, home, packet),
             Take::Process if !matches!(part, Part::Returning { .. }) => {
-                self.kept += 1;
+                self.buffered += 1;
                 let class = Class::Handed;
-                self.process(alloc::vec![Kept { packet, home, class }], group, Vec::new());
+                self.process(alloc::vec![Buffered { packet, home, class }], group, Vec::new());
             }
             _ => self.keep(core, id, packet, home, Class::Handed),
         }
@@ -371,18 +371,18 @@ impl Moves {
             core::mem::take(&mut moving.state),
             core::mem::take(&mut moving.blocks),
         );
-        let (kept, left) = (
-            core::mem::take(&mut moving.kept),
+        let (buffered, left) = (
+            core::mem::take(&mut moving.buffered),
             core::mem::take(&mut moving.reserved),
         );
-        moving.figures = Figures {
-            kept: kept.len() as u32,
+        moving.install_stats = InstallStats {
+            buffered: buffered.len() as u32,
             dropped: moving.dropped,
-            is_unclear: moving.figures.is_unclear,
+            is_unclear: moving.install_stats.is_unclear,
         };
-        let is_unclear = moving.figures.is_unclear;
+        let is_unclear = moving.install_stats.is_unclear;
         let mut is_unsound = core::mem::take(&mut moving.is_unsound);
-        let (aliases, epoch) = (moving.aliases.clone(), moving.machine.latest());
+        let (reply_keys, epoch) = (moving.reply_keys.clone(), moving.machine.latest());
         let rests = moving.rests.take();
         let until = rests.map(|left| moving.clocks.deadline(left, core.now, 0));
         core.reserved -= left as usize;
@@ -420,9 +420,9 @@ impl Moves {
             }
             None => self.refuse_unsound(core, &mut actors, true),
         }
-        self.say_installed(core, group, aliases.clone(), epoch);
+        self.say_installed(core, group, reply_keys.clone(), epoch);
         self.begin_again(actors);
-        self.process(kept, group, aliases);
+        self.process(buffered, group, reply_keys);
     }
 
     /// Ends the malformed flows of a group.
@@ -502,15 +502,15 @@ impl Moves {
     }
 
     /// Says that the group is installed, with the figures seen meanwhile.
-    pub(crate) fn say_done(&mut self, core: &mut Core, id: u32, to: u16, says: Says) {
+    pub(crate) fn say_done(&mut self, core: &mut Core, id: u32, to: u16, message: RuntimeMessage) {
         let Some(moving) = self.moving(id) else {
             return;
         };
-        let record = Record::Says {
+        let record = Record::Ownership {
             group: moving.group,
-            says,
+            message,
             flows: 0,
-            figures: moving.figures,
+            install_stats: moving.install_stats,
         };
         core.out.send_record(to, &record);
     }
@@ -520,18 +520,18 @@ impl Moves {
         let Some(moving) = self.moving(id) else {
             return;
         };
-        let (actors, kept) = (
+        let (actors, buffered) = (
             core::mem::take(&mut moving.actors),
-            core::mem::take(&mut moving.kept),
+            core::mem::take(&mut moving.buffered),
         );
-        self.kept -= kept.len();
+        self.buffered -= buffered.len();
         for actor in actors {
             debug_assert_eq!(core.flows.header(actor).phase, Phase::Arriving);
             core.runner.drop_held(actor, &mut core.flows, &mut core.out);
             core.flows.end(actor);
         }
-        for kept in kept {
-            core.out.drop_packet(kept.packet, DropReason::PeerGone);
+        for buffered in buffered {
+            core.out.drop_packet(buffered.packet, DropReason::PeerGone);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::content::{Content, Kinds};
 use crate::stats::ObjectStats;
 use alloc::vec::Vec;
-use nf::objects::{Desk, What};
+use nf::objects::{PendingCalls, What};
 use protocols::objects::{Caller, Message, Objects};
 
 /// The place of [`What::Get`] in [`ObjectStats::HOW`].
@@ -25,7 +25,7 @@ impl Counts {
             What::Update(_) => (0, 1),
             What::Send(_) => (1, 1),
             What::Merged(_, calls) => (2, u64::from(*calls)),
-            // The desk counts those.
+            // The table of pending calls counts those.
             What::Get => return,
             What::Read(..) => (4, 1),
             What::Remove => (5, 1),
@@ -69,12 +69,17 @@ impl Counts {
     }
 
     /// With the present numbers.
-    pub fn stats(&self, kinds: &Kinds, machine: &Objects<Content>, desk: &Desk) -> Vec<ObjectStats> {
+    pub fn stats(
+        &self,
+        kinds: &Kinds,
+        machine: &Objects<Content>,
+        pending_calls: &PendingCalls,
+    ) -> Vec<ObjectStats> {
         let mut all = self.0.clone();
         for ((of, kind), number) in all.iter_mut().zip(kinds.iter()).zip(0..) {
             (of.function, of.kind) = (kind.function.clone(), kind.name.clone());
             if let Some(count) = of.calls.get_mut(GET) {
-                *count = desk.gets(number);
+                *count = pending_calls.gets(number);
             }
         }
         for (key, object, copy) in machine.contents() {

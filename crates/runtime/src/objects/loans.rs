@@ -1,4 +1,4 @@
-//! Objects with one writer: from the machine to the desk, and back.
+//! Objects with one writer: from the machine to the table of pending calls, and back.
 //!
 //! ```text
 //!   a call wants it ─► asked ──Granted──► lent ──Recalled──► recalled ──returned──► asked again, if calls wait still
@@ -13,7 +13,7 @@
 use super::content::Content;
 use super::{Doing, Flight, SharedObjects};
 use alloc::collections::VecDeque;
-use nf::objects::{Desk, Put};
+use nf::objects::{PendingCalls, Put};
 use protocols::objects::{Input, Key, UNANSWERED};
 
 /// An object that calls here want or have.
@@ -26,10 +26,13 @@ pub(super) struct Loan {
 
 impl SharedObjects {
     /// A call wants an object.
-    pub(super) fn want(&mut self, now: u64, key: Key, number: u64, desk: &Desk) {
+    pub(super) fn want(&mut self, now: u64, key: Key, number: u64, pending_calls: &PendingCalls) {
         let token = self.flights.all.get(&number).map_or(0, |flight| flight.token);
         match self.loans.get_mut(&key) {
-            Some(loan) if loan.is_lent && desk_key(&key, |key| desk.wait(key.0, &key.1, token)) => {
+            Some(loan)
+                if loan.is_lent
+                    && pending_calls_key(&key, |key| pending_calls.wait(key.0, &key.1, token)) =>
+            {
                 self.flights.all.remove(&number);
             }
             Some(loan) => loan.waiting.push_back(number),
@@ -46,17 +49,19 @@ impl SharedObjects {
     }
 
     /// The machine has the object for a call that wants it.
-    pub(super) fn lend(&mut self, key: Key, number: u64, desk: &Desk) {
+    pub(super) fn lend(&mut self, key: Key, number: u64, pending_calls: &PendingCalls) {
         let (Some(flight), Some((_, _, body))) = (self.flights.all.remove(&number), self.machine.held(&key))
         else {
             return;
         };
-        desk_key(&key, |at| desk.lend(at.0, &at.1, body.bytes(), flight.token));
+        pending_calls_key(&key, |at| {
+            pending_calls.lend(at.0, &at.1, body.bytes(), flight.token)
+        });
         let loan = self.loans.entry(key).or_default();
         loan.is_lent = true;
         for number in core::mem::take(&mut loan.waiting) {
             let token = self.flights.all.remove(&number).map_or(0, |flight| flight.token);
-            if !desk_key(&key, |at| desk.wait(at.0, &at.1, token)) {
+            if !pending_calls_key(&key, |at| pending_calls.wait(at.0, &at.1, token)) {
                 // It is to come back at once, since too many are lent.
                 self.wait_again(key, token);
             }
@@ -69,8 +74,8 @@ impl SharedObjects {
     }
 
     /// The machine wants the object back.
-    pub(super) fn recall(&mut self, key: &Key, desk: &Desk) {
-        desk_key(key, |at| desk.recall(at.0, &at.1));
+    pub(super) fn recall(&mut self, key: &Key, pending_calls: &PendingCalls) {
+        pending_calls_key(key, |at| pending_calls.recall(at.0, &at.1));
     }
 
     /// A call cannot have the object: calls that wait behind it ask in turn.
@@ -85,9 +90,9 @@ impl SharedObjects {
     }
 
     /// Takes what calls have changed, and what they return.
-    pub(super) fn take_back(&mut self, now: u64, desk: &Desk) -> usize {
+    pub(super) fn take_back(&mut self, now: u64, pending_calls: &PendingCalls) -> usize {
         let mut work = 0;
-        while let Some(put) = desk.next_put() {
+        while let Some(put) = pending_calls.next_put() {
             self.take_put(now, put);
             work += 1;
         }
@@ -127,8 +132,8 @@ impl SharedObjects {
     }
 }
 
-/// A key as the desk has it.
-fn desk_key<T>(key: &Key, what: impl FnOnce((u16, nf::objects::Key)) -> T) -> T {
+/// A key as the table of pending calls has it.
+fn pending_calls_key<T>(key: &Key, what: impl FnOnce((u16, nf::objects::Key)) -> T) -> T {
     let bytes = nf::objects::Key::try_from(key.bytes()).unwrap_or_default();
     what((key.kind(), bytes))
 }

@@ -5,8 +5,8 @@
 //! The machine ([`protocols::objects::Objects`]) decides; this carries out:
 //!
 //! ```text
-//!   functions ─► desk ─► begin ─► machine ─► Send ─► bytes ─► pieces ─► records to a runtime
-//!       ▲                           ▲  └──► Answered, Ended ─► desk, and calls that wait go on
+//!   functions ─► pending calls ─► begin ─► machine ─► Send ─► bytes ─► pieces ─► records to a runtime
+//!       ▲                           ▲  └──► Answered, Ended ─► pending calls, and calls that wait go on
 //!       └── answers ◄───────────────┼──────────────┘
 //!   records of a runtime ─► pieces ─► bytes ─► checked ─┘
 //! ```
@@ -22,10 +22,10 @@
 //! order.
 //!
 //! *Views.* A runtime takes no part before it is told of a view that has it: calls stay on the
-//! desk, messages that come are dropped. Within one process the driver of the runtimes tells them
-//! ([`protocols::objects::Conductor`]). Over several, decisions of the coordinator do
-//! ([`protocols::objects::Sharing`]), each with its incarnations: a message goes to such an
-//! incarnation, or to none.
+//! table of pending calls, messages that come are dropped. Within one process the driver of the
+//! runtimes tells them ([`protocols::objects::Conductor`]). Over several, decisions of the
+//! coordinator do ([`protocols::objects::Sharing`]), each with its incarnations: a message goes to
+//! such an incarnation, or to none.
 //!
 //! Invariants: each token is answered once; messages to one runtime arrive in their order; a
 //! message is at most [`MESSAGE_MAX`] bytes, and calls that wait are bounded by [`FLIGHTS_MAX`].
@@ -48,18 +48,18 @@ use content::{Answer, Call, Content, Kinds};
 use counts::Counts;
 use hashbrown::{HashMap, HashSet};
 use loans::Loan;
-use nf::objects::{Asked, Desk, Ended, Kind, Shelf, What, Words, WorkerObjects};
+use nf::objects::{Asked, Ended, Kind, PendingCalls, Shelf, What, Words, WorkerObjects};
 use protocols::membership::Incarnation;
 use protocols::objects::wire;
 use protocols::objects::{
     self as protocol, Body, Caller, How, Input, Key, Objects, Output, Phase, Stage, WINDOW,
 };
-pub use protocols::objects::{Conductor, Decision, Instance, Members, Report, Told};
+pub use protocols::objects::{Conductor, Decision, Directive, Instance, Members, Report};
 use protocols::ownership::RuntimeId;
 
 /// Calls that are not answered.
 const FLIGHTS_MAX: usize = 4096;
-/// Calls of the machine: a runtime that leaves begins all that are on the desk.
+/// Calls of the machine: a runtime that leaves begins all that are on the table of pending calls.
 const REQUESTS_MAX: usize = 4 * FLIGHTS_MAX;
 /// The longest message: a content, and the calls of 64 runtimes that are in it.
 const MESSAGE_MAX: usize = 16 * 1024;
@@ -74,7 +74,7 @@ const COPIES: usize = 1;
 
 /// Figures, and present numbers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Figures {
+pub struct ObjectTotals {
     /// Calls that functions here have made.
     pub calls: u64,
     /// Of those, how many ended without an answer.
@@ -147,7 +147,7 @@ struct Queue {
 /// See the module's page.
 pub(crate) struct SharedObjects {
     me: Caller,
-    settings: protocol::Settings,
+    settings: protocol::ObjectSettings,
     machine: Objects<Content>,
     kinds: Kinds,
     /// Whether this runtime has been told of a view that has it.
@@ -157,7 +157,7 @@ pub(crate) struct SharedObjects {
     /// Whether this runtime wants to be in no view.
     leaves: bool,
     /// A view without it that it is told of, until its calls are over.
-    departing: Option<Told>,
+    departing: Option<Directive>,
     /// Keys of which merged calls are on their way.
     merging: HashSet<Key>,
     /// Objects with one writer that calls here want or have.
@@ -171,7 +171,7 @@ pub(crate) struct SharedObjects {
     behind_merged: Vec<u64>,
     queues: HashMap<Key, Queue>,
     reached: Option<Stage>,
-    /// For the desk.
+    /// For the table of pending calls.
     answers: Vec<(u64, Result<Words, Ended>)>,
     counts: Counts,
     refused: u64,
@@ -192,9 +192,9 @@ impl SharedObjects {
     /// For functions with these kinds, at one incarnation of a runtime, in a view with these
     /// members.
     pub fn new(opened: &WorkerObjects, me: Caller, seed: u64, (view, members): (u32, Members)) -> Self {
-        let settings = protocol::Settings {
+        let settings = protocol::ObjectSettings {
             requests_max: REQUESTS_MAX,
-            ..protocol::Settings::default_with(seed, COPIES)
+            ..protocol::ObjectSettings::default_with(seed, COPIES)
         };
         SharedObjects {
             me,
@@ -220,10 +220,10 @@ impl SharedObjects {
     }
 
     /// Figures of shared objects here.
-    pub fn figures(&self) -> Figures {
+    pub fn totals(&self) -> ObjectTotals {
         let (keys, ..) = self.machine.counts();
         let stats = self.machine.stats();
-        Figures {
+        ObjectTotals {
             calls: self.counts.calls(),
             failed: self.counts.failed(),
             keys,
@@ -238,8 +238,8 @@ impl SharedObjects {
     }
 
     /// Figures by kind; a look at all objects that are here.
-    pub fn stats(&self, desk: &Desk) -> Vec<ObjectStats> {
-        self.counts.stats(&self.kinds, &self.machine, desk)
+    pub fn stats(&self, pending_calls: &PendingCalls) -> Vec<ObjectStats> {
+        self.counts.stats(&self.kinds, &self.machine, pending_calls)
     }
 
     /// Keys and contents of the objects of a kind that are here.
@@ -256,48 +256,48 @@ impl SharedObjects {
     }
 
     /// When there is something to do by the time alone.
-    pub fn next_at(&self, desk: &Desk) -> Option<u64> {
+    pub fn next_at(&self, pending_calls: &PendingCalls) -> Option<u64> {
         let of_machine = self.machine.next_timeout();
-        let of_desk = desk.next_due().filter(|_| self.is_in);
-        of_machine.into_iter().chain(of_desk).min()
+        let of_pending_calls = pending_calls.next_due().filter(|_| self.is_in);
+        of_machine.into_iter().chain(of_pending_calls).min()
     }
 
     /// Is told of views; the next [`SharedObjects::go_on`] acts on them.
-    pub fn hear(&mut self, now: u64, told: &Told, desk: &Desk) {
-        let (Told::Stage(_, members) | Told::Failed(_, members, _)) = told;
+    pub fn handle_directive(&mut self, now: u64, directive: &Directive, pending_calls: &PendingCalls) {
+        let (Directive::Stage(_, members) | Directive::Failed(_, members, _)) = directive;
         let is_member = members.has(self.me.runtime);
-        match told {
-            Told::Stage(stage, _) if stage.phase == Phase::Prepared && !is_member && self.is_in => {
-                self.depart(now, *told, desk);
+        match directive {
+            Directive::Stage(stage, _) if stage.phase == Phase::Prepared && !is_member && self.is_in => {
+                self.depart(now, *directive, pending_calls);
             }
             _ => {
                 if is_member {
                     (self.is_in, self.departing) = (true, None);
-                    desk.open(true);
+                    pending_calls.open(true);
                 }
-                self.machine.handle(now, (*told).into());
+                self.machine.handle(now, (*directive).into());
             }
         }
     }
 
     /// A view without this runtime: it takes no calls any more, and calls in flight end before the
     /// machine hears of it, which begins nothing then.
-    fn depart(&mut self, now: u64, told: Told, desk: &Desk) {
-        if self.departing.replace(told).is_some() {
+    fn depart(&mut self, now: u64, directive: Directive, pending_calls: &PendingCalls) {
+        if self.departing.replace(directive).is_some() {
             return;
         }
-        desk.open(false);
-        while let Some(asked) = desk.next() {
-            self.begin(now, asked, desk);
+        pending_calls.open(false);
+        while let Some(asked) = pending_calls.next() {
+            self.begin(now, asked, pending_calls);
         }
-        self.close_deltas(now, true, desk);
+        self.close_deltas(now, true, pending_calls);
     }
 
     /// Merged calls that are due go to their objects, one of a key at a time; all do where this
     /// runtime leaves.
-    fn close_deltas(&mut self, now: u64, is_all: bool, desk: &Desk) {
+    fn close_deltas(&mut self, now: u64, is_all: bool, pending_calls: &PendingCalls) {
         let later = now.saturating_add(MERGED_AGAIN_NS);
-        desk.close(now, is_all, later, |kind, key, call, calls| {
+        pending_calls.close(now, is_all, later, |kind, key, call, calls| {
             let is_free = self.flights.all.len() < FLIGHTS_MAX
                 && Key::new(kind, key).is_some_and(|key| !self.merging.contains(&key));
             if is_all || is_free {
@@ -310,7 +310,7 @@ impl SharedObjects {
 
     /// Hears a decision of the coordinator; a decision that is not behind the newest changes
     /// nothing.
-    pub fn hear_decision(&mut self, now: u64, decision: &Decision, desk: &Desk) {
+    pub fn handle_decision(&mut self, now: u64, decision: &Decision, pending_calls: &PendingCalls) {
         let newest = self.newest.as_ref();
         if newest.is_some_and(|newest| newest.order() >= decision.order()) {
             return;
@@ -324,7 +324,7 @@ impl SharedObjects {
             let idle = idle_of(&self.kinds);
             self.machine = Objects::new(self.me, view, members, self.settings).with_idle(idle);
         }
-        self.hear(now, &decision.course.told(), desk);
+        self.handle_directive(now, &decision.course.directive(), pending_calls);
     }
 
     fn incarnation(&self) -> Instance {
@@ -401,53 +401,60 @@ impl SharedObjects {
         }
     }
 
-    /// Takes calls off the desk, carries out what the machine has decided, and puts answers on the
-    /// desk; says how much was done, and whether there are answers.
+    /// Takes calls off the table of pending calls, carries out what the machine has decided, and
+    /// puts answers on the table of pending calls; says how much was done, and whether there are
+    /// answers.
     #[cold]
-    pub fn go_on(&mut self, now: u64, desk: &Desk, out: &mut Outbox, sessions: &Sessions) -> (usize, bool) {
-        desk.turn(now);
+    pub fn go_on(
+        &mut self,
+        now: u64,
+        pending_calls: &PendingCalls,
+        out: &mut Outbox,
+        sessions: &Sessions,
+    ) -> (usize, bool) {
+        pending_calls.turn(now);
         let mut work = 0;
         if self.machine.next_timeout().is_some_and(|due| due <= now) {
             self.machine.handle(now, Input::Tick);
             work += 1;
         }
-        work += self.take_back(now, desk);
+        work += self.take_back(now, pending_calls);
         let is_congested = |out: &Outbox| out.records_pending() >= PENDING_MAX;
         while self.is_in
             && self.flights.all.len() < FLIGHTS_MAX
             && !is_congested(out)
-            && let Some(asked) = desk.next()
+            && let Some(asked) = pending_calls.next()
         {
-            self.begin(now, asked, desk);
+            self.begin(now, asked, pending_calls);
             work += 1;
         }
         if self.is_in && !is_congested(out) {
-            self.close_deltas(now, false, desk);
+            self.close_deltas(now, false, pending_calls);
         }
         while let Some(output) = self.machine.poll() {
-            self.carry_out(now, output, desk, out, sessions);
+            self.carry_out(now, output, pending_calls, out, sessions);
             work += 1;
         }
-        if let Some(told) = self.departing.take_if(|_| self.flights.all.is_empty()) {
-            self.machine.handle(now, told.into());
+        if let Some(directive) = self.departing.take_if(|_| self.flights.all.is_empty()) {
+            self.machine.handle(now, directive.into());
             work += 1;
         }
-        let has_answers = !self.answers.is_empty() || desk.has_told();
+        let has_answers = !self.answers.is_empty() || pending_calls.has_told();
         for (token, answer) in self.answers.drain(..) {
-            desk.answer(token, answer);
+            pending_calls.answer(token, answer);
         }
         (work, has_answers)
     }
 
     /// Another incarnation of this runtime begins: which calls were applied is not known.
-    pub fn give_up(self, desk: &Desk) {
-        desk.forget_lent();
+    pub fn give_up(self, pending_calls: &PendingCalls) {
+        pending_calls.forget_lent();
         for flight in self.flights.all.into_values() {
-            desk.answer(flight.token, Err(Ended::Late));
+            pending_calls.answer(flight.token, Err(Ended::Late));
         }
     }
 
-    fn begin(&mut self, now: u64, asked: Asked, desk: &Desk) {
+    fn begin(&mut self, now: u64, asked: Asked, pending_calls: &PendingCalls) {
         let Asked {
             token,
             kind,
@@ -457,7 +464,7 @@ impl SharedObjects {
         match (&what, Key::new(kind, &key)) {
             (What::Get, Some(key)) => {
                 let number = self.flights.begin(Flight::of(token, key, Doing::Getting));
-                self.want(now, key, number, desk);
+                self.want(now, key, number, pending_calls);
             }
             _ => self.begin_call(now, token, kind, &key, what),
         }
@@ -523,7 +530,7 @@ impl SharedObjects {
         &mut self,
         now: u64,
         output: Output<Content>,
-        desk: &Desk,
+        pending_calls: &PendingCalls,
         out: &mut Outbox,
         sessions: &Sessions,
     ) {
@@ -534,7 +541,7 @@ impl SharedObjects {
                 self.counts.sent(self.me, &message, self.buffer.len());
                 self.send(to.0, out, sessions);
             }
-            Output::Granted(key, number) if self.is_getting(number) => self.lend(key, number, desk),
+            Output::Granted(key, number) if self.is_getting(number) => self.lend(key, number, pending_calls),
             Output::Granted(key, number) => {
                 self.machine.handle(now, Input::Release(key, None));
                 if let Some(flight) = self.flights.all.get_mut(&number)
@@ -544,7 +551,7 @@ impl SharedObjects {
                     self.call(now, number);
                 }
             }
-            Output::Recalled(key) => self.recall(&key, desk),
+            Output::Recalled(key) => self.recall(&key, pending_calls),
             Output::Written(_, number) => self.end(now, number, Ok(Words::default())),
             Output::Answered(number, answer) => {
                 let answer = answer.map(|Answer(words)| words).ok_or(Ended::Unknown);

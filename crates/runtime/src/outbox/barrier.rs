@@ -7,12 +7,12 @@
 //! packet waits for that ([`crate::hold`]), as for a replica's acknowledgement (output commit).
 //!
 //! ```text
-//!   messages ─► barrier n ─with them, behind the last of a step─► Hear n ──► each such switch that was sent one ── Heard n ─►
+//!   messages ─► barrier n ─with them, behind the last of a step─► BarrierAsked n ─► each such switch that was sent one ── BarrierAcknowledged n ─►
 //! ```
 //!
-//! Barriers are numbered, and *Heard n* acknowledges all before n: one question and one answer a
-//! step and switch, however many flows begin. A switch keeps no record of a barrier: when it has
-//! read the message, it has put all before into its tables.
+//! Barriers are numbered, and *BarrierAcknowledged n* acknowledges all before n: one question and
+//! one answer a step and switch, however many flows begin. A switch keeps no record of a barrier:
+//! when it has read the message, it has put all before into its tables.
 //!
 //! *Disconnected switches* are not waited for: a switch whose session is over has no ports that are
 //! read. A switch that restarts is sent every route, and is waited for until it has acknowledged
@@ -48,7 +48,7 @@ struct Progress {
     is_met: bool,
     is_present: bool,
     /// Whether it was sent all routes that there are.
-    is_told: bool,
+    is_resynced: bool,
     /// A message was sent that belongs to the barrier at hand.
     is_open: bool,
     /// The last barrier to which a message to it belongs, and the last that it has acknowledged.
@@ -64,7 +64,7 @@ impl Barrier {
             is_apart: link.is_apart(),
             is_met: link.session() != 0,
             is_present: link.session() != 0,
-            is_told: true,
+            is_resynced: true,
             is_open: false,
             sent: 0,
             acknowledged: 0,
@@ -102,15 +102,15 @@ impl Barrier {
     pub fn session_over(&mut self, link: usize, is_present: bool) {
         if let Some(switch) = self.switches.get_mut(link) {
             switch.is_met |= is_present;
-            (switch.is_present, switch.is_told) = (is_present, !is_present);
+            (switch.is_present, switch.is_resynced) = (is_present, !is_present);
             (switch.is_open, switch.sent, switch.acknowledged) = (false, 0, 0);
         }
     }
 
     /// A switch was sent all routes that there are.
-    pub fn note_told(&mut self, link: usize) {
+    pub fn note_resynced(&mut self, link: usize) {
         if let Some(switch) = self.switches.get_mut(link) {
-            switch.is_told = true;
+            switch.is_resynced = true;
         }
         self.note(link);
     }
@@ -152,14 +152,14 @@ impl Barrier {
         self.switches.iter().any(|switch| {
             switch.is_apart
                 && match switch.is_present {
-                    true => !switch.is_told || switch.acknowledged < number.min(switch.sent),
+                    true => !switch.is_resynced || switch.acknowledged < number.min(switch.sent),
                     false => !switch.is_met && now < self.strange_until,
                 }
         })
     }
 
     /// Whether all switches that are there have acknowledged a barrier, as far as it was theirs.
-    pub fn is_heard(&self, number: u64) -> bool {
+    pub fn is_acknowledged(&self, number: u64) -> bool {
         let mut there = self
             .switches
             .iter()

@@ -37,7 +37,7 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::stats::{DropReason, Drops};
 use crate::switch::home_of;
-use crate::watch::MaybeEye;
+use crate::watch::MaybeTap;
 use crate::watch::trace::Event;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -109,7 +109,7 @@ pub(crate) struct Outbox {
     /// Messages to switches for which no buffer was free, in order; each with its link.
     pending: VecDeque<(u8, Message)>,
     /// Switches that have been met again, and by which no packet leaves yet.
-    unsettled: Switches,
+    unreconciled: Switches,
     barrier: Barrier,
     runtimes: runtimes::Lanes,
     /// Hairpinned packets, where no switch turns them.
@@ -118,7 +118,7 @@ pub(crate) struct Outbox {
     passed: u64,
     refused: u64,
     /// Open while packets are watched.
-    pub tap: MaybeEye,
+    pub tap: MaybeTap,
     /// Before the first step: switches are told all there is behind it.
     is_muted: bool,
 }
@@ -137,7 +137,7 @@ impl Outbox {
             pool,
             lanes: links.iter().map(lane).collect(),
             pending: VecDeque::with_capacity(PENDING),
-            unsettled: Switches::NONE,
+            unreconciled: Switches::NONE,
             barrier: Barrier::new(links, shape.switches, shape.now),
             runtimes: runtimes::Lanes::default(),
             hairpins: PacketList::new(),
@@ -262,7 +262,7 @@ impl Outbox {
 
     /// Notes a step of a packet, if it is watched.
     #[inline(always)]
-    pub fn see(&mut self, packet: &Packet, event: Event) {
+    pub fn observe(&mut self, packet: &Packet, event: Event) {
         if self.tap.is_some() {
             self.see_now(packet, event);
         }
@@ -312,9 +312,9 @@ impl Outbox {
     pub fn session_over(&mut self, link: usize, is_present: bool) {
         let lane = &mut self.lanes[link];
         let is_again = is_present && lane.is_met && !wire::planted::is("left_before_known");
-        self.unsettled = match is_again {
-            true => self.unsettled.with(link as u8),
-            false => self.unsettled.without(link as u8),
+        self.unreconciled = match is_again {
+            true => self.unreconciled.with(link as u8),
+            false => self.unreconciled.without(link as u8),
         };
         (lane.is_present, lane.consumed) = (is_present, 0);
         lane.is_met |= is_present;
@@ -339,7 +339,7 @@ impl Outbox {
         let affinity = self.shape.affinity;
         let home = |group: &GroupKey| home_of(group.hash(&self.shape.seed), self.shape.switches);
         let only = match &message {
-            Message::Idle(group, _) if !group.is_reply_key(affinity) => Some(home(group)),
+            Message::GroupEmpty(group, _) if !group.is_reply_key(affinity) => Some(home(group)),
             Message::Routed(group) if !group.is_reply_key(affinity) => Some(home(group)),
             _ => None,
         };
@@ -357,7 +357,7 @@ impl Outbox {
     /// Sends a message to one switch, behind all messages before.
     pub fn send(&mut self, link: usize, message: &Message) {
         let message = match message {
-            Message::Idle(group, _) => Message::Idle(*group, self.lanes[link].consumed),
+            Message::GroupEmpty(group, _) => Message::GroupEmpty(*group, self.lanes[link].consumed),
             other => *other,
         };
         if !self.pending.is_empty() || !self.write(link, &message) {
@@ -408,8 +408,8 @@ impl Outbox {
     /// Transmits messages, then packets and empty buffers, on the links to switches; then records
     /// and packets for other runtimes, with which `known` are the sessions.
     pub fn transmit<P: Port>(&mut self, links: &mut [P], peers: &mut [Option<P>], known: &[u64]) {
-        if self.unsettled != Switches::NONE {
-            self.drop_unsettled();
+        if self.unreconciled != Switches::NONE {
+            self.drop_unreconciled();
         }
         self.ask_for_acknowledgements();
         self.write_pending();
@@ -465,21 +465,21 @@ impl Outbox {
     /// Switches that have been met again, and may have let this runtime go: no packet leaves by
     /// them before they have said which groups are others'.
     #[inline(always)]
-    pub fn unsettled(&self) -> Switches {
-        self.unsettled
+    pub fn unreconciled(&self) -> Switches {
+        self.unreconciled
     }
 
     /// Packets leave by a switch again, but those that wait for it now are dropped.
     #[cold]
-    pub fn settle(&mut self, link: usize) {
+    pub fn reconcile(&mut self, link: usize) {
         self.drop_packets_for(link, DropReason::PeerGone);
-        self.unsettled = self.unsettled.without(link as u8);
+        self.unreconciled = self.unreconciled.without(link as u8);
     }
 
     #[cold]
-    fn drop_unsettled(&mut self) {
+    fn drop_unreconciled(&mut self) {
         for link in 0..self.lanes.len() {
-            if self.unsettled.has(link as u8) {
+            if self.unreconciled.has(link as u8) {
                 self.drop_packets_for(link, DropReason::PeerGone);
             }
         }
@@ -514,7 +514,7 @@ impl Outbox {
     #[inline]
     fn ask_for_acknowledgements(&mut self) {
         while let Some((link, number)) = self.barrier.next_question() {
-            self.send(link, &Message::Hear(number));
+            self.send(link, &Message::BarrierAsked(number));
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   last flow ends ─► its functions say a time? ─► rests ─► over, evicted, or all is to end ─┐
-//!                                     └─► none ──────────────────────────────────────────────┴─► `group_ended` ─► *Idle*
+//!                                     └─► none ──────────────────────────────────────────────┴─► `group_ended` ─► *GroupEmpty*
 //! ```
 //!
 //! Invariants: a group that is on its way to or from another runtime does not end here; no group
@@ -130,7 +130,7 @@ impl Core {
         let claimed: Vec<Block> = self.flows.owners.of(&group).collect();
         for block in claimed {
             self.flows.owners.release(block);
-            self.out.announce(Message::BlockDoubted(block, group));
+            self.out.announce(Message::BlockSuspect(block, group));
         }
     }
 
@@ -144,7 +144,7 @@ impl Core {
     pub fn tell_idle(&mut self, group: GroupKey) {
         let waits = self.silent.defers(group, &self.settings.seed) || self.flows.parting.has_idle(&group);
         if !waits && !wire::planted::is("idle_not_told") {
-            self.out.announce(Message::Idle(group, 0));
+            self.out.announce(Message::GroupEmpty(group, 0));
         }
     }
 
@@ -161,7 +161,7 @@ impl Core {
 
     /// The same of keys of which that was looked at.
     pub fn end_route_behind_copies(&mut self, group: GroupKey) {
-        let idle = Message::Idle(group, 0);
+        let idle = Message::GroupEmpty(group, 0);
         self.flows.parting.part(idle, &mut self.out);
     }
 
@@ -187,7 +187,7 @@ impl Core {
         {
             count += 1;
             let is_here = match &message {
-                Message::Idle(key, _) => {
+                Message::GroupEmpty(key, _) => {
                     self.flows.has_group(key) || self.silent.defers(*key, &self.settings.seed)
                 }
                 _ => false,

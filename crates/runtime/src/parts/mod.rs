@@ -9,7 +9,7 @@
 //! ```text
 //!   worker ─► mobility ─► Core ─► runner, hold ─► flows, outbox
 //!   run ─► Through ─► deadline ─► reply key learned ─► hold ─► out
-//!       └─► End ────► functions' `departed` ─► keys, group ─► *idle*, unless the key is silent ([`Silent`])
+//!       └─► End ────► functions' `departed` ─► keys, group ─► *GroupEmpty*, unless the key is silent ([`Silent`])
 //! ```
 //!
 //! # Reply keys
@@ -22,23 +22,23 @@
 //!
 //! ```text
 //!   launched ──first packet passes, key as before──► settled
-//!       └─────first packet passes, translated──► settling ──burst ends, or it is looked up──► settled, or waits until switches have heard (`unheard`)
+//!       └─────first packet passes, translated──► settling ──burst ends, or it is looked up──► settled, or waits until switches have heard (`outbox::barrier`)
 //!                                                    └────another flow has the key──► over, nothing has left
 //! ```
 //!
 //! Two flows cannot have one reply key: replies would all be the first one's. The second flow is
 //! refused, as a kernel's connection tracking refuses it, with its first packet dropped; the client
 //! tries again, and gets another server or finds the first flow over. Where the first is at another
-//! runtime, the switch knows ([`Message::Taken`]).
+//! runtime, the switch knows ([`Message::RouteConflict`]).
 //!
 //! Invariants: packets of one flow leave in the order they came (a second packet of a settling flow
 //! settles it first); no look-up misses a key that is being settled ([`Core::find`]); a flow does
 //! not end while it settles; nothing is settling between two steps.
 
 mod following;
-mod hearing;
 mod holding;
 mod life;
+mod messages;
 mod pools;
 pub mod presence;
 mod witness;
@@ -106,7 +106,7 @@ struct Settling {
 #[derive(Default)]
 pub(crate) struct Silent {
     /// While packets are taken up that waited behind a call: a group and a reply key.
-    lingering: ArrayVec<GroupKey, 2>,
+    deferred: ArrayVec<GroupKey, 2>,
     /// While packets are processed that were kept for a group that moved: keys that have become
     /// idle meanwhile.
     draining: Option<Vec<GroupKey>>,
@@ -122,7 +122,7 @@ impl Silent {
 
     /// Whether it is not yet to be said that a key is idle: that is looked at later.
     pub fn defers(&mut self, key: GroupKey, seed: &HashSeed) -> bool {
-        if self.lingering.contains(&key) {
+        if self.deferred.contains(&key) {
             return true;
         }
         if let Some(draining) = &mut self.draining {
@@ -334,10 +334,10 @@ impl Core {
                 self.runner.extend(actor, timeout, &mut self.flows);
             }
             if self.flows.header(actor).flags & flag::SETTLED == 0 {
-                return self.settle(actor, packet, direction);
+                return self.learn_reply_key(actor, packet, direction);
             }
         } else {
-            self.settle_all();
+            self.learn_reply_keys();
             if is_held(self.flows.header(actor).flags) {
                 return self.hold_behind(actor, packet);
             }
@@ -348,7 +348,7 @@ impl Core {
     /// The actor, and which of its keys, that has this key.
     pub fn find(&mut self, hash: u64, key: &FlowKey) -> Option<u32> {
         if self.settling.has(hash) {
-            self.settle_all();
+            self.learn_reply_keys();
         }
         self.flows.find_hashed(hash, key)
     }
@@ -433,7 +433,7 @@ impl Core {
     /// it does not go on.
     #[cold]
     pub fn goes_on(&mut self, actor: u32) -> bool {
-        self.settle_all();
+        self.learn_reply_keys();
         if self.flows.header(actor).phase != Phase::Active {
             return false;
         }
@@ -449,7 +449,7 @@ impl Core {
     /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its
     /// group go.
     pub fn end_actor(&mut self, actor: u32) {
-        self.settle_all();
+        self.learn_reply_keys();
         if self.flows.header(actor).phase == Phase::Free {
             // Settling it has ended it.
             return;
@@ -487,20 +487,20 @@ impl Core {
 
     /// Notes what a flow is known by: packets that waited behind its call are about to be taken up,
     /// and where it ends before, they begin it again. The switch counts them as seen long ago, so
-    /// *idle* in between would have the group begin again without a route.
-    pub fn linger(&mut self, actor: u32) {
-        self.silent.lingering.push(self.flows.group_key(actor));
+    /// *GroupEmpty* in between would have the group begin again without a route.
+    pub fn defer_idle(&mut self, actor: u32) {
+        self.silent.deferred.push(self.flows.group_key(actor));
         if self.flows.has_flag(actor, flag::ANNOUNCED) {
             self.silent
-                .lingering
+                .deferred
                 .push(GroupKey::of_flow(*self.flows.reply_key(actor)));
         }
     }
 
-    /// Says now which keys are idle, of those that were not said since [`Core::linger`], as far as
-    /// it holds.
-    pub fn stop_lingering(&mut self) {
-        for group in core::mem::take(&mut self.silent.lingering) {
+    /// Says now which keys are idle, of those that were not said since [`Core::defer_idle`], as far
+    /// as it holds.
+    pub fn end_deferred(&mut self) {
+        for group in core::mem::take(&mut self.silent.deferred) {
             if !self.has_group(&group) {
                 self.end_route_behind_copies(group);
             }
@@ -509,14 +509,14 @@ impl Core {
 
     /// The flows of a group.
     pub fn flows_of(&mut self, group: GroupKey) -> Vec<u32> {
-        self.settle_all();
+        self.learn_reply_keys();
         self.flows.flows_of(group)
     }
 
     /// Whether a flow's end will say that this group, or reply key, is idle.
     pub fn has_group(&mut self, group: &GroupKey) -> bool {
         if self.settling.has(group.hash(&self.settings.seed)) {
-            self.settle_all();
+            self.learn_reply_keys();
         }
         self.flows.has_group(group)
     }
@@ -527,7 +527,7 @@ impl Core {
     pub fn is_routed_here(&self, packet: &PacketBox, group: &GroupKey) -> bool {
         self.settings.switches == 0
             || packet.hash() == group.hash(&self.settings.seed)
-            || self.silent.lingering.contains(group)
+            || self.silent.deferred.contains(group)
     }
 
     /// Ends up to `budget` flows that do not wait, whatever their deadline; `true` when none is
@@ -551,7 +551,7 @@ impl Core {
 
     /// Passes a packet of a flow that is not settled: with its first packet it begins to.
     #[cold]
-    pub fn settle(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+    pub fn learn_reply_key(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         if is_held(self.flows.header(actor).flags) {
             return self.hold_behind(actor, packet);
         }
@@ -560,7 +560,7 @@ impl Core {
             if wire::planted::is("second_packet_overtakes") {
                 return self.pass(actor, packet);
             }
-            self.settle_all();
+            self.learn_reply_keys();
             if self.flows.header(actor).phase == Phase::Free {
                 return self.out.drop_packet(packet, self.refused_for);
             }
@@ -573,7 +573,7 @@ impl Core {
             return self.pass(actor, packet);
         }
         if self.flows.header(actor).flags & flag::REPLY_KEY != 0 {
-            return self.settle_again(actor, packet);
+            return self.learn_reply_key_again(actor, packet);
         }
         let Some((mut key, way)) = FlowKey::of(&packet) else {
             self.flows.header_mut(actor).flags |= flag::SETTLED;
@@ -591,10 +591,10 @@ impl Core {
         let hash = key.hash(&self.settings.seed);
         self.flows.prefetch_key(hash);
         self.flows.set_reply_key(actor, key);
-        self.see_reply_key(actor, key, &packet);
+        self.observe_reply_key(actor, key, &packet);
         self.flows.header_mut(actor).flags |= flag::SETTLING;
         if self.settling.packets.is_full() {
-            self.settle_all();
+            self.learn_reply_keys();
         }
         self.settling.bits |= Queue::bit(hash);
         self.settling.packets.push(Settling {
@@ -605,21 +605,21 @@ impl Core {
         });
         if self.runner.has_more() {
             // Messages that this packet caused leave behind it.
-            self.settle_all();
+            self.learn_reply_keys();
         }
     }
 
     /// Settles whatever is settling, and lets the packets go.
     #[inline(always)]
-    pub fn settle_all(&mut self) {
+    pub fn learn_reply_keys(&mut self) {
         if self.settling.bits != 0 {
-            self.settle_each();
+            self.learn_each_reply_key();
         }
     }
 
     #[cold]
     #[inline(never)]
-    pub fn settle_each(&mut self) {
+    pub fn learn_each_reply_key(&mut self) {
         for settling in core::mem::take(&mut self.settling).packets {
             let actor = settling.actor;
             let header = self.flows.header_mut(actor);
@@ -686,7 +686,7 @@ impl Core {
     /// Passes the next packet of a flow whose first found no room to wait in, while the next waited
     /// for its call: its reply key is its own, and told.
     #[cold]
-    pub fn settle_again(&mut self, actor: u32, packet: PacketBox) {
+    pub fn learn_reply_key_again(&mut self, actor: u32, packet: PacketBox) {
         if let Err(reason) = self.commit_held(actor) {
             return self.refuse_flow(actor, packet, reason);
         }
@@ -752,15 +752,15 @@ impl Core {
     }
 
     /// A flow has got its reply key.
-    pub fn see_reply_key(&mut self, actor: u32, key: FlowKey, packet: &Packet) {
+    pub fn observe_reply_key(&mut self, actor: u32, key: FlowKey, packet: &Packet) {
         if self.out.tap.is_none() {
             return;
         }
         let first = self.flows.header(actor).key;
         let Ends { source, destination } = Ends::of(packet);
-        self.out.see(packet, Event::ReplyKey { source, destination });
-        if let Some(eye) = &mut self.out.tap {
-            eye.learn_both(first, key);
+        self.out.observe(packet, Event::ReplyKey { source, destination });
+        if let Some(tap) = &mut self.out.tap {
+            tap.learn_both(first, key);
         }
     }
 

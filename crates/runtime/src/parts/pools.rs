@@ -60,8 +60,8 @@ const LEFT_MAX: usize = HELD_MAX / 8;
 /// How long a runtime without a part waits for one, in nanoseconds.
 const WITHOUT: u64 = 1_000_000_000;
 
-/// Nanoseconds from one time that a runtime is dry to the next: switches make their tables again with
-/// each.
+/// Nanoseconds from one time that a runtime is dry to the next: switches make their tables again
+/// with each.
 const DRY: u64 = 100_000_000;
 
 /// Nanoseconds between two notes of how many blocks are free.
@@ -241,7 +241,7 @@ impl Core {
             self.pools.pace = (2 * self.pools.pace).clamp(PACE, PACE_MAX);
         }
         self.note_dry(is_dry);
-        self.settle_lent();
+        self.carry_out_lending();
         usize::from(is_asking)
     }
 
@@ -325,7 +325,7 @@ impl Core {
                 self.pools.left += self.lend(function, &loan);
             }
         }
-        self.settle_lent();
+        self.carry_out_lending();
         let count = self.pools.left - before;
         let is_all = count == 0 && self.flows.borrowed.free().next().is_none();
         self.pools.left_free = is_all.then(|| self.free_blocks());
@@ -346,7 +346,7 @@ impl Core {
     /// which of them are in use: a switch's knowledge may have gone with it.
     pub fn note_out(&mut self, out: BTreeSet<Block>) {
         if !out.is_empty() {
-            self.sessions.wait_to_be_told();
+            self.sessions.wait_for_resync();
         }
         self.pools.out = out;
     }
@@ -400,7 +400,7 @@ impl Core {
 
     /// Another runtime wants blocks: spare ones are lent, and how many are free is said.
     #[cold]
-    pub fn hear_wanted(&mut self, peer: usize, function: u8, count: u16, at: Addr) {
+    pub fn handle_wanted(&mut self, peer: usize, function: u8, count: u16, at: Addr) {
         let (function, to) = (usize::from(function), peer as u16);
         if self.runner.pool(function).is_none() {
             self.out.reject();
@@ -419,7 +419,7 @@ impl Core {
             };
             self.lend(function, &loan);
         }
-        self.settle_lent();
+        self.carry_out_lending();
         if let Some(pool) = self.runner.pool(function) {
             let record = Record::Pool(function as u8, pool.free, pool.share);
             self.out.send_record(to, &record);
@@ -462,12 +462,12 @@ impl Core {
         }
         self.out.announce(Message::BlockKept(block, home));
         self.flows.borrowed.keep(block, home);
-        self.settle_lent();
+        self.carry_out_lending();
     }
 
     /// Another runtime says how much of a pool is free there.
     #[cold]
-    pub fn hear_pool(&mut self, peer: usize, function: u8, heard: (u32, u32)) {
+    pub fn handle_pool(&mut self, peer: usize, function: u8, heard: (u32, u32)) {
         let function = usize::from(function);
         if self.runner.pool(function).is_none() || peer >= self.sessions.runtimes.len() {
             self.out.reject();
@@ -495,22 +495,22 @@ impl Core {
 
     /// A switch says that a block is lent to this runtime.
     #[cold]
-    pub fn hear_lent(&mut self, link: usize, block: Block, home: RuntimeId) {
+    pub fn handle_lent(&mut self, link: usize, block: Block, home: RuntimeId) {
         if home.0 == self.settings.info.runtime || self.flows.borrowed.len() >= HELD_MAX {
             self.out.reject();
             return;
         }
         let there = self.there();
-        self.flows.borrowed.hear_lent(block, home, link as u8, there);
-        self.settle_lent();
+        self.flows.borrowed.handle_lent(block, home, link as u8, there);
+        self.carry_out_lending();
     }
 
     /// A switch says that no more that a runtime has lent is coming.
     #[cold]
-    pub fn hear_lends_over(&mut self, link: usize, home: RuntimeId) {
+    pub fn handle_lends_over(&mut self, link: usize, home: RuntimeId) {
         let there = self.there();
-        self.flows.borrowed.hear_over(home, link as u8, there);
-        self.settle_lent();
+        self.flows.borrowed.handle_lends_over(home, link as u8, there);
+        self.carry_out_lending();
     }
 
     /// A switch has come, or gone.
@@ -520,7 +520,7 @@ impl Core {
         self.flows.parting.keep_none();
         let there = self.there();
         self.flows.borrowed.switch_over(switch, there);
-        self.settle_lent();
+        self.carry_out_lending();
     }
 
     /// Functions have other settings: they borrow their borrowed blocks again, or these go home.
@@ -555,7 +555,7 @@ impl Core {
         }
     }
 
-    fn settle_lent(&mut self) {
+    fn carry_out_lending(&mut self) {
         while let Some(action) = self.flows.borrowed.poll_action() {
             match action {
                 Action::Take(block, home) => {

@@ -12,7 +12,7 @@ use protocols::membership::{View, WorkerId};
 use protocols::ownership::Switches;
 
 /// How long, in nanoseconds, a runtime that begins waits for absent switches, and for present ones:
-/// longer than they may wait to be told themselves ([`crate::switch::Switch::wait_to_be_told`]).
+/// longer than they may wait to be told themselves ([`crate::switch::Switch::wait_for_resync`]).
 pub const ABSENT: u64 = 2_000_000_000;
 pub const SILENT: u64 = 5_000_000_000;
 /// The state of the other ends.
@@ -40,14 +40,14 @@ pub(crate) struct Sessions {
     pub running_incarnations: Vec<u64>,
     /// By runtime, whether it has said that it takes no groups.
     pub leaving: Vec<bool>,
-    pub telling: VecDeque<Telling>,
+    pub resyncs: VecDeque<Resync>,
     /// Groups that are another's, by their words, and the last group that was looked at.
     pub taken: BTreeSet<[u64; 5]>,
     pub taken_cursor: [u64; 5],
     /// Switches that were met again and have said which groups are another's.
-    pub settling: Switches,
+    pub reconciled: Switches,
     /// The barrier by which all others were asked since the last of them has.
-    pub settles_at: u64,
+    pub reconciled_at: u64,
     /// Reply keys that are another's, of flows that could not end when that was said: they are on
     /// their way, or wait for a call.
     pub refused: BTreeSet<[u64; 5]>,
@@ -62,18 +62,18 @@ pub(crate) struct Sessions {
 
 /// Of a runtime that begins among others.
 pub(crate) struct Beginning {
-    pub told: Switches,
+    pub resynced: Switches,
     /// Since when it waits, once it does.
     pub since: Option<u64>,
 }
 
 /// How far a switch is told.
-pub(crate) struct Telling {
+pub(crate) struct Resync {
     pub link: usize,
-    pub part: Part,
+    pub part: ResyncPart,
 }
 
-pub(crate) enum Part {
+pub(crate) enum ResyncPart {
     Moves(u32),
     Groups(u32),
     Flows(u32),
@@ -86,10 +86,13 @@ impl Sessions {
         let has_absent = links.iter().any(|link| link.session() == 0);
         let there = links.iter().enumerate().filter(|(_, link)| link.session() != 0);
         // Switches that are there begin with this runtime, and have nothing to tell.
-        let told = there.fold(Switches::NONE, |told, (index, _)| told.with(index as u8));
+        let resynced = there.fold(Switches::NONE, |resynced, (index, _)| resynced.with(index as u8));
         Sessions {
             has_absent,
-            beginning: has_absent.then_some(Beginning { told, since: None }),
+            beginning: has_absent.then_some(Beginning {
+                resynced,
+                since: None,
+            }),
             switches: links.iter().map(Port::session).collect(),
             switch_ends: links.iter().map(|_| End::default()).collect(),
             ..Sessions::default()
@@ -99,7 +102,7 @@ impl Sessions {
     /// Whether there is anything to do.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.telling.is_empty() && self.taken.is_empty() && self.refused.is_empty()
+        self.resyncs.is_empty() && self.taken.is_empty() && self.refused.is_empty()
     }
 
     /// Whether another is at a switch's end than was, and that one is gone.
@@ -209,9 +212,9 @@ impl Sessions {
     }
 
     /// Goes on with another's functions: it waits to be told which blocks are in use.
-    pub fn wait_to_be_told(&mut self) {
+    pub fn wait_for_resync(&mut self) {
         self.beginning = Some(Beginning {
-            told: Switches::NONE,
+            resynced: Switches::NONE,
             since: None,
         });
     }
@@ -225,7 +228,7 @@ impl Sessions {
     /// Whether this runtime begins, and a switch has not told it which blocks are in use.
     pub fn is_beginning_without(&self, switch: u8) -> bool {
         let beginning = self.beginning.as_ref();
-        beginning.is_some_and(|beginning| !beginning.told.has(switch))
+        beginning.is_some_and(|beginning| !beginning.resynced.has(switch))
     }
 
     /// Whether a switch's word is wanted before a block is home.
@@ -245,7 +248,7 @@ impl Sessions {
     }
 
     /// Whether some switch is being told what there is.
-    pub fn is_telling(&self) -> bool {
-        !self.telling.is_empty()
+    pub fn is_resyncing(&self) -> bool {
+        !self.resyncs.is_empty()
     }
 }

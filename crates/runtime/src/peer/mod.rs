@@ -24,15 +24,15 @@
 //! buffers, in order; there are no more of these than buffers, so nothing is refused and nothing
 //! allocated, and a worker that sends more than can be sent runs out of buffers. [`Port::room`]
 //! says how many usual packets the channel has room for, so a switch stops before that. Messages
-//! that the worker cannot receive, because its pool has no more than [`Settings::spared`] buffers,
-//! stay in the channel, which offers the other end less room; acknowledgements and frames to be
-//! sent go on.
+//! that the worker cannot receive, because its pool has no more than [`PeerSettings::spared`]
+//! buffers, stay in the channel, which offers the other end less room; acknowledgements and frames
+//! to be sent go on.
 //!
 //! Two workers that both have all their buffers waiting here would wait for ever, for neither can
 //! receive. So a worker whose packets are only passing through (a switch) stops at `room`, and does
 //! not fall below it with what it keeps; and a runtime spares more where what it receives goes on
-//! by other such links than where it ends with it: [`Settings::spared`] is the order in which links
-//! are read no more.
+//! by other such links than where it ends with it: [`PeerSettings::spared`] is the order in which
+//! links are read no more.
 //!
 //! *When.* Transmitted packets and messages go out with the next `receive`, which a worker calls on
 //! each of its links once a step and at least once more before it sleeps: so frames are as full as
@@ -171,11 +171,11 @@ impl<L: FrameLink + ?Sized> FrameLink for alloc::boxed::Box<L> {
 
 /// The settings that an end is made with.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PeerSettings {
     /// Of the channel: which workers, this end's incarnation, how many frames, how they are
     /// protected. `frame_max` is the link's; `message_max` and `packets_max` are set by
     /// [`Peer::new`].
-    pub channel: channel::Settings,
+    pub channel: channel::ChannelSettings,
     /// The longest frame of a packet; at both ends the same, and no shorter than
     /// [`message::FRAME_MAX`]. The worker's buffers have room for it.
     pub frame_max: usize,
@@ -194,17 +194,17 @@ pub struct Settings {
     pub same_clock: bool,
 }
 
-impl Settings {
-    /// Usual settings for a pair of workers. The incarnation is that of [`channel::Settings`]; a
-    /// incarnation may take as many as it has sessions that it gave up, so incarnations must not
-    /// follow each other faster: nanoseconds since 1970 will do.
-    pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> Settings {
-        Settings {
-            channel: channel::Settings {
+impl PeerSettings {
+    /// Usual settings for a pair of workers. The incarnation is that of
+    /// [`channel::ChannelSettings`]; a incarnation may take as many as it has sessions that it gave
+    /// up, so incarnations must not follow each other faster: nanoseconds since 1970 will do.
+    pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> PeerSettings {
+        PeerSettings {
+            channel: channel::ChannelSettings {
                 send_frames: 512,
                 receive_frames: 512,
                 hello_ns: 20_000_000,
-                ..channel::Settings::new(worker, peer, incarnation, protection)
+                ..channel::ChannelSettings::new(worker, peer, incarnation, protection)
             },
             frame_max: message::FRAME_MAX,
             dead_after_ns: 2_000_000_000,
@@ -297,7 +297,7 @@ const USUAL: usize = 1600;
 
 impl<L: FrameLink> Peer<L> {
     /// An end that has met no other.
-    pub fn new(link: L, settings: Settings, now: u64) -> Result<Peer<L>, BadSettings> {
+    pub fn new(link: L, settings: PeerSettings, now: u64) -> Result<Peer<L>, BadSettings> {
         let mut channel = settings.channel;
         if channel.frame_max > link.frame_max() {
             return Err(BadSettings {
@@ -386,7 +386,7 @@ impl<L: FrameLink> Peer<L> {
     }
 
     /// Whether all messages transmitted in this session have arrived at the other end.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.waiting() == 0 && self.channel.in_use().0 == 0
     }
 

@@ -219,11 +219,11 @@ fn pool(count: usize, origin: u8) -> Pool {
     )
 }
 
-fn settings(side: usize, incarnation: u64) -> Settings {
+fn settings(side: usize, incarnation: u64) -> PeerSettings {
     let keys = Keys::new(Key::new(1, [5; 32]).unwrap());
-    let usual = Settings::new(side as u16, 1 - side as u16, incarnation, Protection::Keyed(keys));
-    Settings {
-        channel: channel::Settings {
+    let usual = PeerSettings::new(side as u16, 1 - side as u16, incarnation, Protection::Keyed(keys));
+    PeerSettings {
+        channel: channel::ChannelSettings {
             frame_max: 600,
             salt: [1 + side as u8; channel::SALT],
             send_frames: 64,
@@ -467,14 +467,14 @@ impl World {
         Ok(())
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_drained(&self) -> bool {
         let session = self.ends[0].peer.session();
         session != 0
             && session == self.ends[1].peer.session()
             && [0, 1].into_iter().all(|at| {
                 let sent = self.sent[1 - at].get(&session).map_or(0, Vec::len);
                 let end = &self.ends[at];
-                end.received == sent && end.is_whole() && end.peer.is_settled()
+                end.received == sent && end.is_whole() && end.peer.is_drained()
             })
     }
 
@@ -486,7 +486,7 @@ impl World {
             network.cut = [false; 2];
             network.now + 200 * MS
         };
-        while !self.is_settled() {
+        while !self.is_drained() {
             demand!(
                 self.now() < until,
                 "not everything arrived, or came home: {}",

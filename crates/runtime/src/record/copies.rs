@@ -1,6 +1,6 @@
 //! Records of copies that another runtime keeps: types 12 to 21, and 26 to 30.
 
-use super::{FLOW_HEAD, Facts, Reader, Writer};
+use super::{FLOW_HEAD, FlowHeader, Reader, Writer};
 use crate::flows::group::GroupKey;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
@@ -33,7 +33,7 @@ pub(crate) enum Copy<'a> {
         length: u16,
         /// By which of the sender's configurations it goes.
         generation: u8,
-        facts: Facts,
+        flow_header: FlowHeader,
         piece: &'a [u8],
     },
     More(&'a [u8]),
@@ -179,7 +179,7 @@ impl<'a> Copy<'a> {
                 group,
                 length,
                 generation,
-                ref facts,
+                ref flow_header,
                 piece,
             } => {
                 writer.put(&[14]);
@@ -187,7 +187,7 @@ impl<'a> Copy<'a> {
                 writer.put(&group.to_be_bytes());
                 writer.put(&length.to_be_bytes());
                 writer.put(&[generation]);
-                writer.put(&facts.head(piece.len()));
+                writer.put(&flow_header.head(piece.len()));
                 writer.put(piece);
             }
             Copy::More(piece) => {
@@ -274,14 +274,14 @@ impl<'a> Copy<'a> {
             14 => {
                 let (slot, group, length) = (reader.u32()?, reader.u32()?, reader.u16()?);
                 let [generation] = *reader.take::<1>()?;
-                let (facts, piece, rest) = Facts::read(reader.0)?;
+                let (flow_header, piece, rest) = FlowHeader::read(reader.0)?;
                 reader.0 = rest;
                 Copy::Flow {
                     slot,
                     group,
                     length,
                     generation,
-                    facts,
+                    flow_header,
                     piece,
                 }
             }

@@ -314,7 +314,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::flows::group::GroupKey;
-    use crate::record::Facts;
+    use crate::record::FlowHeader;
     use crate::replica::keeper::Slots;
     use nf::Block;
     use wire::FlowKey;
@@ -334,7 +334,7 @@ mod tests {
     fn refused_copies() -> (Vec<Option<u8>>, bool) {
         let mut copies = Copies::with_room(Slots::new(4, 8), Slots::new(2, 8), 1);
         let key = FlowKey::from_words([4, 1, 2, 3, 4]);
-        let facts = Facts {
+        let flow_header = FlowHeader {
             key,
             second: key,
             time_left: 1,
@@ -357,7 +357,7 @@ mod tests {
             group,
             length: 2,
             generation: 1,
-            facts,
+            flow_header,
             piece: &[7],
         };
         let put = Copy::Group {

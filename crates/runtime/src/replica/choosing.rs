@@ -30,7 +30,8 @@ impl Core {
         if let Some(to) = there
             && self.has_any()
         {
-            // All flows are sent again for another choice: for no better place, but where it leaves.
+            // All flows are sent again for another choice: for no better place, but where it
+            // leaves.
             let is_leaving = |runtime: u16| self.sessions.is_runtime_leaving(runtime);
             let next = self.sender.next.as_ref().map(|next| next.to);
             if next.is_some_and(is_leaving) {

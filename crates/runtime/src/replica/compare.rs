@@ -44,8 +44,8 @@ pub(super) struct Before {
     pub(super) actor: u32,
     /// The same flow, if it was observed plainly.
     plain: u32,
-    /// [`facts`] of it. Its committed bytes are in the stages' shadow.
-    facts: u32,
+    /// [`copied_header`] of it. Its committed bytes are in the stages' shadow.
+    copied_header: u32,
     /// Its group, if that has a copy: calls are watched since for whether they take its state.
     pub(super) group: u32,
     /// Whether the group's committed bytes were noted, too.
@@ -63,7 +63,7 @@ impl Default for Before {
         Before {
             actor: NONE,
             plain: NONE,
-            facts: 0,
+            copied_header: 0,
             group: NONE,
             is_group_noted: false,
             group_shadow: Shadow::default(),
@@ -83,7 +83,7 @@ impl Before {
 
 /// The facts that a copy has of a flow's header besides its keys and time, and which copy it is.
 #[inline(always)]
-fn facts(header: &Header) -> u32 {
+fn copied_header(header: &Header) -> u32 {
     let (flags, answered) = (header.flags & COPIED, u8::from(header.answered));
     u32::from_le_bytes([header.chain, flags, answered, header.copied])
 }
@@ -104,7 +104,7 @@ impl Core {
     #[inline(always)]
     pub fn observe_plainly(&mut self, actor: u32) -> bool {
         let header = self.flows.header(actor);
-        let (chain, group, facts) = (header.chain, header.group, facts(header));
+        let (chain, group, copied_header) = (header.chain, header.group, copied_header(header));
         let sender = &mut self.sender;
         let is_plain = header.copied == sender.base()
             && (sender.commits & !sender.taking) >> (chain % 64) & 1 == 1
@@ -119,7 +119,7 @@ impl Core {
         let before = &mut sender.before;
         (before.actor, before.plain, before.passed) = (actor, actor, NONE);
         (before.group, before.is_group_noted) = (group, false);
-        before.facts = facts;
+        before.copied_header = copied_header;
         self.runner.watch_groups();
         true
     }
@@ -178,7 +178,7 @@ impl Core {
     fn observe_flow(&mut self, actor: u32) {
         let header = self.flows.header(actor);
         let before = &mut self.sender.before;
-        (before.actor, before.plain, before.facts) = (actor, NONE, facts(header));
+        (before.actor, before.plain, before.copied_header) = (actor, NONE, copied_header(header));
         let state = self.flows.state_bytes(actor);
         if let Some((shape, shadow)) = self.runner.stages_mut().shadow_of(header.chain) {
             shape.note_in(state, shadow);
@@ -364,7 +364,7 @@ impl Core {
             Policy::Snapshot => header.copied == self.sender.base(),
             Policy::Commit => {
                 let is_noted = header.copied == self.sender.base() && before.actor == actor;
-                is_noted && before.facts == facts(header) && !self.differs(actor, header)
+                is_noted && before.copied_header == copied_header(header) && !self.differs(actor, header)
             }
         };
         is_group_known && is_flow_known()
@@ -446,7 +446,7 @@ impl Core {
     fn commit_flow(&mut self, actor: u32, header: &Header) {
         let before = &self.sender.before;
         let is_noted = header.copied == self.sender.base() && before.actor == actor;
-        if is_noted && before.facts == facts(header) {
+        if is_noted && before.copied_header == copied_header(header) {
             self.send_runs(actor, header.chain, header.group == NO_GROUP);
         } else {
             self.send_flow(actor);

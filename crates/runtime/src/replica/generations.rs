@@ -18,9 +18,9 @@
 //!                                                                      └─► no such chain: lost
 //! ```
 //!
-//! The *identity* is the digest by which links compare configurations ([`Plan::known_by`]), or in one
-//! process the number: numbers of several processes say nothing of each other. The digest of the
-//! ledger ([`Layout`]) tells which states a chain's flows keep.
+//! The *identity* is the digest by which links compare configurations ([`Plan::known_by`]), or in
+//! one process the number: numbers of several processes say nothing of each other. The digest of
+//! the ledger ([`Layout`]) tells which states a chain's flows keep.
 //!
 //! An heir that has prepared the very configuration of a copy waits for it, as long as it would
 //! wait for switches. An heir that lags without having prepared it judges by its own, as it judges
@@ -97,11 +97,11 @@ impl Generations {
     }
 
     /// The chains that flows go on with, by a plan.
-    pub fn heirs(&self, plan: &Plan, identity: u64) -> Heirs {
+    pub fn successor_chains(&self, plan: &Plan, identity: u64) -> SuccessorChains {
         let own = layouts(plan);
         let of = self.0.iter().map(|known| {
             let is_own = known.identity == identity;
-            let heir = |(at, old): (usize, &Layout)| {
+            let successor = |(at, old): (usize, &Layout)| {
                 let same = |new: &Layout| new.kept == old.kept;
                 let at_place = own.get(at).filter(|_| is_own);
                 let named = || own.iter().position(|new| same(new) && new.name == old.name);
@@ -110,10 +110,10 @@ impl Generations {
                 own.get(place).filter(|new| same(new))?;
                 u8::try_from(place).ok()
             };
-            let chains = known.chains.iter().enumerate().map(heir).collect();
+            let chains = known.chains.iter().enumerate().map(successor).collect();
             (known.generation, is_own, chains)
         });
-        Heirs {
+        SuccessorChains {
             identity: Some(identity),
             of: of.collect(),
         }
@@ -122,7 +122,7 @@ impl Generations {
 
 /// The chains that copied flows go on with.
 #[derive(Default)]
-pub(super) struct Heirs {
+pub(super) struct SuccessorChains {
     /// By which configuration; `None` before one was looked at.
     identity: Option<u64>,
     /// By generation: whether it is the configuration in force, and chain by chain the chain that
@@ -130,7 +130,7 @@ pub(super) struct Heirs {
     of: Vec<(u8, bool, Vec<Option<u8>>)>,
 }
 
-impl Heirs {
+impl SuccessorChains {
     pub fn is_by(&self, identity: u64) -> bool {
         self.identity == Some(identity)
     }
@@ -162,7 +162,7 @@ impl Copies {
     /// Copies go by the configuration in force here: they are from a store, and their chains were
     /// found.
     pub fn know_own(&mut self, core: &Core) {
-        let (generation, identity) = (core.runner.young(), core.runner.identity());
+        let (generation, identity) = (core.runner.current_generation(), core.runner.identity());
         show(core.runner.plan(), generation, identity, |copy| {
             self.note(copy, core.now);
         });

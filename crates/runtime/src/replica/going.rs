@@ -22,8 +22,8 @@ impl Keeper {
         })
     }
 
-    /// Whether a runtime that goes on has its copies here, and may have another keep them, as far as
-    /// that is known here.
+    /// Whether a runtime that goes on has its copies here, and may have another keep them, as far
+    /// as that is known here.
     pub fn is_needed(&self, core: &Core) -> bool {
         let (me, sessions) = (core.settings.info.runtime, &core.sessions);
         let stays = |other: u16| sessions.has_runtime(other) && !sessions.is_runtime_leaving(other);

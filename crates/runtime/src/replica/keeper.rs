@@ -26,7 +26,7 @@ use crate::flows::actor::NO_GROUP;
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
-use crate::record::{Copy, DEADLINE_MAX, Facts, Record};
+use crate::record::{Copy, DEADLINE_MAX, FlowHeader, Record};
 use crate::stats::{Durations, RecoveryReceipt};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -44,9 +44,9 @@ const HEAD_MAX: usize = 128;
 /// As many lines of a state are fetched at most.
 const LINES_MAX: usize = 8;
 
-/// A copy's facts besides its state; all of its facts: [`Copies::facts`]. Numbers of eight bytes
-/// are kept as bytes: there are as many copies as flows, and alignment would take four more bytes
-/// of each.
+/// A copy's facts besides its state; all of its facts: [`Copies::flow_header`]. Numbers of eight
+/// bytes are kept as bytes: there are as many copies as flows, and alignment would take four more
+/// bytes of each.
 #[derive(Clone, Copy)]
 pub(crate) struct FlowCopy {
     /// The first words of both keys.
@@ -111,21 +111,21 @@ pub(crate) struct GroupCopy {
 impl FlowCopy {
     /// Of a flow with these facts, of which no bytes of the state have come; and what of its keys
     /// goes elsewhere, if anything does.
-    fn new(facts: &Facts, generation: u8, group: u32, length: u16) -> (Self, Option<Wide>) {
-        let [a, b, c, d, e] = *facts.key.words();
-        let [v, w, x, y, z] = *facts.second.words();
+    fn new(flow_header: &FlowHeader, generation: u8, group: u32, length: u16) -> (Self, Option<Wide>) {
+        let [a, b, c, d, e] = *flow_header.key.words();
+        let [v, w, x, y, z] = *flow_header.second.words();
         let wide = [c, d, e, x, y, z];
         let is_wide = wide != Wide::default();
         let copy = FlowCopy {
             keys: [narrow(a, b), narrow(v, w)],
-            time_left: facts.time_left.to_ne_bytes(),
+            time_left: flow_header.time_left.to_ne_bytes(),
             group,
             length,
             has: 0,
-            chain: facts.chain,
+            chain: flow_header.chain,
             generation,
-            flags: facts.flags,
-            marks: Marks::new(facts.answered, is_wide),
+            flags: flow_header.flags,
+            marks: Marks::new(flow_header.answered, is_wide),
         };
         (copy, is_wide.then_some(wide))
     }
@@ -541,18 +541,18 @@ impl Copies {
         let flows = self.flows.records.iter().zip(0..);
         let flows = flows.filter_map(|(flow, slot)| Some((flow.as_ref()?, slot)));
         let alone = flows.filter(|(flow, _)| flow.group == NO_GROUP);
-        groups.chain(alone.map(|(flow, slot)| GroupKey::of_flow(self.facts(slot, flow).key)))
+        groups.chain(alone.map(|(flow, slot)| GroupKey::of_flow(self.flow_header(slot, flow).key)))
     }
 
     /// The facts of a flow's copy, which is in this slot.
-    pub fn facts(&self, slot: u32, copy: &FlowCopy) -> Facts {
+    pub fn flow_header(&self, slot: u32, copy: &FlowCopy) -> FlowHeader {
         let wide = match copy.marks.is_wide() {
             true => self.wide.get(slot as usize).copied().unwrap_or_default(),
             false => Wide::default(),
         };
         let [[a, b], [v, w]] = copy.words();
         let [c, d, e, x, y, z] = wide;
-        Facts {
+        FlowHeader {
             key: FlowKey::from_words([a, b, c, d, e]),
             second: FlowKey::from_words([v, w, x, y, z]),
             time_left: u64::from_ne_bytes(copy.time_left),
@@ -647,7 +647,7 @@ impl Copies {
                 group,
                 length,
                 generation,
-                facts,
+                flow_header,
                 piece,
             } => {
                 let has_group = match self.groups.get_mut(group) {
@@ -658,7 +658,7 @@ impl Copies {
                     None => group == NO_GROUP,
                 };
                 let fits = usize::from(length) <= self.flows.stride;
-                let copy = FlowCopy::new(&facts, generation, group, length);
+                let copy = FlowCopy::new(&flow_header, generation, group, length);
                 if !fits || !has_group || !self.put_flow(slot, copy) {
                     return false;
                 }
@@ -808,11 +808,11 @@ mod tests {
         /// Flows of both families come, come again in a group's or another's name, and end, in any
         /// order: each copy has the facts that came last, and each group as many flows as name it.
         #[test]
-        fn copies_have_the_facts_that_came_last(
+        fn copies_have_the_header_that_came_last(
             ops in proptest::collection::vec((0..4_u8, 0..6_u32, 0..3_u32, any::<[u64; 5]>(), any::<bool>()), 0..80),
         ) {
             let mut copies = Copies::with_room(Slots::new(5, 8), Slots::new(3, 8), 1);
-            let mut flows: Model<u32, (Facts, u32, u8)> = Model::new();
+            let mut flows: Model<u32, (FlowHeader, u32, u8)> = Model::new();
             let mut groups = std::collections::BTreeSet::new();
             for (what, slot, group, words, is_v4) in ops {
                 let [a, b, c, d, e] = words;
@@ -821,11 +821,11 @@ mod tests {
                     false => FlowKey::from_words([a & !0xff | 6, b, c, d, e]),
                 };
                 let (chain, flags, answered, v) = (a as u8, b as u8, c & 1 != 0, e as u8);
-                let facts = Facts { key: key(a), second: key(e), time_left: d, chain, flags, answered };
+                let flow_header = FlowHeader { key: key(a), second: key(e), time_left: d, chain, flags, answered };
                 match what {
                     0 => {
                         let state: &[u8] = &[];
-                        let known = GroupKey::of_flow(facts.key);
+                        let known = GroupKey::of_flow(flow_header.key);
                         copies.note(Copy::Group { slot: group, group: known, length: 0, piece: state }, 0);
                         groups.insert(group);
                     }
@@ -837,18 +837,18 @@ mod tests {
                     _ => {
                         let is_alone = what == 3 && is_v4;
                         let group = if is_alone { NO_GROUP } else { group };
-                        let flow = Copy::Flow { slot, group, length: 1, generation: v, facts, piece: &[1] };
+                        let flow = Copy::Flow { slot, group, length: 1, generation: v, flow_header, piece: &[1] };
                         let fits = slot < 5 && (is_alone || groups.contains(&group));
                         prop_assert_eq!(copies.note(flow, 0), fits);
                         if fits {
-                            flows.insert(slot, (facts, group, v));
+                            flows.insert(slot, (flow_header, group, v));
                         }
                     }
                 }
                 prop_assert_eq!(copies.flows.used, flows.len());
                 for slot in 0..6 {
                     let copy = copies.flows.get(slot);
-                    let found = copy.map(|copy| (copies.facts(slot, copy), copy.group, copy.generation));
+                    let found = copy.map(|copy| (copies.flow_header(slot, copy), copy.group, copy.generation));
                     prop_assert_eq!(found, flows.get(&slot).copied());
                 }
             }
@@ -865,7 +865,7 @@ mod tests {
     fn another_base_has_the_memory_of_the_one_before_and_nothing_else_of_it() {
         let mut copies = Copies::with_room(Slots::new(5, 8), Slots::new(3, 8), 1);
         let key = FlowKey::from_words([4, 1, 2, 3, 4]);
-        let facts = Facts {
+        let flow_header = FlowHeader {
             key,
             second: key,
             time_left: 1,
@@ -901,7 +901,7 @@ mod tests {
                 group: 2,
                 length: 1,
                 generation: 1,
-                facts,
+                flow_header,
                 piece: &[1],
             },
         ];

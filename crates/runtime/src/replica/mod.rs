@@ -33,9 +33,9 @@
 //! while it rests ([`crate::flows::resting`]) behind a flow of another policy than `none`.
 //!
 //! Lazy bytes ([`nf::FlowState::COMMITTED`]) go with *all bytes* only. A deadline is copied as time
-//! left, with *all bytes* only. A recovered flow lives as long as its functions say of the state that
-//! it has (`NetworkFunction::timeout`), from its recovery on; the copied time counts where none says
-//! anything.
+//! left, with *all bytes* only. A recovered flow lives as long as its functions say of the state
+//! that it has (`NetworkFunction::timeout`), from its recovery on; the copied time counts where
+//! none says anything.
 //!
 //! *Ends need no acknowledgement of their own.* A port that a flow gave back may be taken by
 //! another flow of the same runtime at once: that flow's record is behind the end on the same link,

@@ -4,7 +4,7 @@
 
 use super::compare::NONE;
 use super::policy::Policy;
-use super::sender::facts;
+use super::sender::flow_header;
 use crate::flows::actor::{Header, STALE};
 use crate::flows::group::GroupKey;
 use crate::flows::{Ended, FlowStore};
@@ -268,7 +268,7 @@ pub(super) fn each_of_flow(
                 group: header.group,
                 length: state.length() as u16,
                 generation: header.generation,
-                facts: facts(header, *flows.reply_key(actor), now),
+                flow_header: flow_header(header, *flows.reply_key(actor), now),
                 piece,
             },
             false => Copy::More(piece),

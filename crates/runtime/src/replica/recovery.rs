@@ -28,13 +28,13 @@
 //! switch that is there, and one at least, has let the failed runtime go; bytes that are no states
 //! of their functions end there (`recovered[1]`).
 
-use super::generations::Heirs;
+use super::generations::SuccessorChains;
 use super::keeper::{Copies, FlowCopy, GroupCopy, Keeper};
 use crate::flows::actor::{Change, NO_GROUP, Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
-use crate::record::{Facts, NO_DEADLINE};
+use crate::record::{FlowHeader, NO_DEADLINE};
 use crate::runner::change::ASKED;
 use crate::stats::{RECOVERED, RecoveryReceipt};
 use crate::watch::flows::Change as Flow;
@@ -82,7 +82,7 @@ pub(crate) struct Recovery {
     /// Empty between steps.
     staged: VecDeque<Staging>,
     /// By which chains flows go on.
-    heirs: Heirs,
+    successor_chains: SuccessorChains,
 }
 
 /// A flow that is staged.
@@ -113,7 +113,7 @@ impl Recovery {
             left: Vec::new(),
             hashes: [[0; 2]; 2 * AHEAD],
             staged: VecDeque::with_capacity(AHEAD),
-            heirs: Heirs::default(),
+            successor_chains: SuccessorChains::default(),
         }
     }
 
@@ -129,10 +129,10 @@ impl Recovery {
         let Some(copy) = copies.flows.get(slot as u32) else {
             return;
         };
-        let facts = copies.facts(slot as u32, copy);
-        let [first, second] = [&facts.key, &facts.second].map(|key| core.flows.hash(key));
+        let flow_header = copies.flow_header(slot as u32, copy);
+        let [first, second] = [&flow_header.key, &flow_header.second].map(|key| core.flows.hash(key));
         core.flows.prefetch_key(first);
-        if facts.flags & flag::REPLY_KEY != 0 {
+        if flow_header.flags & flag::REPLY_KEY != 0 {
             core.flows.prefetch_key(second);
         }
         core.flows.prefetch_free_ahead(AHEAD);
@@ -292,8 +292,11 @@ impl Keeper {
         };
         // The configuration may have changed between two steps.
         let identity = core.runner.identity();
-        if !recovery.heirs.is_by(identity) {
-            recovery.heirs = recovery.copies.generations.heirs(core.runner.plan(), identity);
+        if !recovery.successor_chains.is_by(identity) {
+            recovery.successor_chains = recovery
+                .copies
+                .generations
+                .successor_chains(core.runner.plan(), identity);
         }
         let flows = recovery.copies.flows.records.len();
         let end = slots(core, &recovery.copies);
@@ -321,7 +324,7 @@ impl Keeper {
         let Some(copy) = copies.flows.get(slot) else {
             return false;
         };
-        let Some((chain, is_of_before)) = recovery.heirs.of(copy.generation, copy.chain) else {
+        let Some((chain, is_of_before)) = recovery.successor_chains.of(copy.generation, copy.chain) else {
             self.count(core, recovery, slot, false);
             return true;
         };
@@ -503,7 +506,7 @@ fn end_over(core: &mut Core, copies: &Copies) {
         let group = GroupKey::from_words(words);
         if !core.has_group(&group) {
             core.out.announce(Message::Routed(group));
-            core.out.announce(Message::Idle(group, 0));
+            core.out.announce(Message::GroupEmpty(group, 0));
         }
     }
 }
@@ -536,14 +539,14 @@ fn stage(
     }) else {
         return Staged::Lost;
     };
-    let facts = Facts {
+    let flow_header = FlowHeader {
         chain,
-        ..copies.facts(slot, copy)
+        ..copies.flow_header(slot, copy)
     };
-    if core.find(first, &facts.key).is_some() {
+    if core.find(first, &flow_header.key).is_some() {
         return Staged::Here;
     }
-    let Some(group) = install_group(core, groups, copies, copy, facts.key) else {
+    let Some(group) = install_group(core, groups, copies, copy, flow_header.key) else {
         return Staged::Lost;
     };
     // The room promised to groups on their way is theirs.
@@ -552,7 +555,7 @@ fn stage(
         abandon_if_empty(core, group);
         return Staged::Lost;
     };
-    write_header(core, actor, &facts);
+    write_header(core, actor, &flow_header);
     let (own, group_bytes) = bytes.split_at(travelling.own.min(bytes.len()));
     let state = core.flows.state_bytes_mut(actor);
     for (at, piece) in [(0, own), (travelling.group.0, group_bytes)] {
@@ -573,23 +576,23 @@ fn stage(
     Staged::As(actor)
 }
 
-fn write_header(core: &mut Core, actor: u32, facts: &Facts) {
+fn write_header(core: &mut Core, actor: u32, flow_header: &FlowHeader) {
     let (now, timeout) = (core.now, core.settings.timeout_default);
-    let generation = core.runner.young();
+    let generation = core.runner.current_generation();
     let header = core.flows.header_mut(actor);
     header.generation = generation;
-    header.key = facts.key;
-    header.deadline = match facts.time_left {
+    header.key = flow_header.key;
+    header.deadline = match flow_header.time_left {
         NO_DEADLINE => now.saturating_add(timeout),
         _ if planted::is("recovered_for_ever") => u64::MAX,
         left => now.saturating_add(left).max(1),
     };
-    header.chain = facts.chain;
-    header.flags = facts.flags & !(flag::HOLDS | flag::SETTLING);
-    header.answered = facts.answered;
+    header.chain = flow_header.chain;
+    header.flags = flow_header.flags & !(flag::HOLDS | flag::SETTLING);
+    header.answered = flow_header.answered;
     header.group = NO_GROUP;
     header.frame = 0;
-    core.flows.set_reply_key(actor, facts.second);
+    core.flows.set_reply_key(actor, flow_header.second);
 }
 
 /// A staged flow goes into the tables, and its functions are told, or asked. Whether it is there; a

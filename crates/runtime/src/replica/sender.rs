@@ -26,7 +26,7 @@ use crate::flows::actor::{Header, STALE, flag};
 use crate::flows::group::GroupKey;
 use crate::hold::mark_of;
 use crate::parts::Core;
-use crate::record::{Copy, Facts, NO_DEADLINE};
+use crate::record::{Copy, FlowHeader, NO_DEADLINE};
 use crate::worker::CopyView;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -36,8 +36,8 @@ use protocols::ownership::recovery::Withdrawn;
 
 /// Flows sent in a step while a base is sent.
 pub(super) const WALK: usize = 64;
-/// Records of a base that are sent before the replica has acknowledged earlier ones, besides those of
-/// packets. A packet of a flow that is copied waits behind them.
+/// Records of a base that are sent before the replica has acknowledged earlier ones, besides those
+/// of packets. A packet of a flow that is copied waits behind them.
 pub(crate) const BASE_AHEAD: u64 = 512;
 /// Flows ahead of a flow whose snapshot is taken are fetched.
 const AHEAD: usize = 8;
@@ -302,8 +302,8 @@ impl Sender {
 }
 
 /// The facts that a copy has of a flow besides its states.
-pub(crate) fn facts(header: &Header, second: wire::FlowKey, now: u64) -> Facts {
-    Facts {
+pub(crate) fn flow_header(header: &Header, second: wire::FlowKey, now: u64) -> FlowHeader {
+    FlowHeader {
         key: header.key,
         second,
         time_left: match header.deadline {
@@ -359,9 +359,9 @@ impl Core {
         if self.sender.is_on() {
             self.send_plans(false);
         }
-        let young = self.runner.young();
-        let before = core::mem::replace(&mut self.sender.generation, young);
-        if before != young && !self.sender.policies.is_empty() {
+        let current = self.runner.current_generation();
+        let before = core::mem::replace(&mut self.sender.generation, current);
+        if before != current && !self.sender.policies.is_empty() {
             self.sender.before_change = Some((before, self.sender.policies.clone()));
             self.gate.follow(before);
             self.store_gate.follow(before);

@@ -31,7 +31,7 @@ impl Runner {
     /// Effects of a call without a packet: blocks change hands; there is no packet at hand to emit
     /// others beside.
     #[inline]
-    pub(super) fn settle_accounts(
+    pub(super) fn apply_block_effects(
         &mut self,
         cx: &mut RawCx,
         actor: u32,
@@ -39,12 +39,12 @@ impl Runner {
         out: &mut Outbox,
     ) {
         if cx.effects != 0 {
-            self.settle_accounts_of(cx, flows.group_key(actor), flows, out);
+            self.apply_block_effects_of(cx, flows.group_key(actor), flows, out);
         }
     }
 
     /// The same of a call that has no flow at hand either, but a group.
-    pub(super) fn settle_accounts_of(
+    pub(super) fn apply_block_effects_of(
         &mut self,
         cx: &mut RawCx,
         group: GroupKey,

@@ -304,7 +304,7 @@ impl Prepared {
         let translates = plan.factories().iter().map(|factory| factory.translates());
         Ok(Box::new(Prepared {
             generation,
-            chains: heirs(&plan, before),
+            chains: successor_chains(&plan, before),
             translates: translates.collect(),
             survey: Survey {
                 cursor: 0,
@@ -355,7 +355,7 @@ fn longest(plan: &Plan) -> usize {
 }
 
 /// For each chain of `before`, the one of `plan` that its flows go on with.
-fn heirs(plan: &Plan, before: &Plan) -> Vec<Option<u8>> {
+fn successor_chains(plan: &Plan, before: &Plan) -> Vec<Option<u8>> {
     let heir = |old: &crate::chain::ChainRule| {
         let same = |new: &&crate::chain::ChainRule| new.functions == old.functions;
         let all = || plan.chains().iter().enumerate().filter(|(_, new)| same(new));
@@ -654,7 +654,7 @@ impl Runner {
     /// many actors were looked at for it.
     #[cold]
     pub fn next_to_ask(&mut self, budget: u32, flows: &FlowStore) -> (Option<u32>, u32) {
-        let (young, cut) = (self.young(), self.cut_number());
+        let (current, cut) = (self.current_generation(), self.cut_number());
         let Some(before) = self.before.as_deref_mut() else {
             return (None, 0);
         };
@@ -666,7 +666,7 @@ impl Runner {
             let header = flows.header(actor);
             // A call that waits has the state; its flow is asked when it is done. A flow that is
             // cut was asked.
-            if header.phase == Phase::Active && ![young, cut].contains(&header.generation) {
+            if header.phase == Phase::Active && ![current, cut].contains(&header.generation) {
                 return (Some(actor), looked);
             }
         }
@@ -684,7 +684,7 @@ impl Runner {
             true => (None, Some(flows.header(actor).chain)),
             false => self.adapt(actor, flows, out),
         };
-        let generation = self.young();
+        let generation = self.current_generation();
         let Some(before) = self.before.as_deref_mut() else {
             debug_assert!(false, "a flow of a configuration that is gone");
             return true;
@@ -727,7 +727,7 @@ impl Runner {
             })
         };
         let heir = before.chains[chain];
-        self.settle_accounts(cx, actor, flows, out);
+        self.apply_block_effects(cx, actor, flows, out);
         (cut, heir)
     }
 
@@ -735,7 +735,9 @@ impl Runner {
     pub fn chain_name(&self, actor: u32, flows: &FlowStore) -> &str {
         let header = flows.header(actor);
         let plan = match &self.before {
-            Some(before) if ![self.young(), self.cut_number()].contains(&header.generation) => &before.plan,
+            Some(before) if ![self.current_generation(), self.cut_number()].contains(&header.generation) => {
+                &before.plan
+            }
             _ => &self.plan,
         };
         &plan.chains()[usize::from(header.chain)].name

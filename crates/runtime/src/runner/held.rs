@@ -25,11 +25,11 @@ pub(super) const GIVEN_UP: u8 = FUNCTIONS_MAX as u8;
 pub(crate) const HELD_END: u8 = GIVEN_UP + 1;
 
 /// Actor, place in its chain, and whether in the opening direction.
-pub(crate) type Place = (u32, u8, bool);
+pub(crate) type HeldPlace = (u32, u8, bool);
 
 /// Held packets.
 pub(super) struct Held {
-    lists: hashbrown::HashMap<Place, PacketList>,
+    lists: hashbrown::HashMap<HeldPlace, PacketList>,
     /// Packets that functions hold.
     count: u32,
     /// Copies among them.
@@ -66,7 +66,7 @@ impl Held {
 
     /// The packets held at a place, for a call.
     #[cold]
-    pub fn list(&mut self, place: Place) -> Option<NonNull<PacketList>> {
+    pub fn list(&mut self, place: HeldPlace) -> Option<NonNull<PacketList>> {
         self.lists.get_mut(&place).map(NonNull::from)
     }
 
@@ -77,7 +77,7 @@ impl Held {
     }
 
     /// Adds a packet that a function holds, or a copy; there is room.
-    fn put(&mut self, place: Place, packet: PacketBox, flows: &mut FlowStore, out: &Outbox) {
+    fn put(&mut self, place: HeldPlace, packet: PacketBox, flows: &mut FlowStore, out: &Outbox) {
         self.count += 1;
         self.copies += u32::from(packet.has(packet_flag::COPY));
         flows.header_mut(place.0).flags |= flag::HOLDS;
@@ -108,7 +108,7 @@ impl Held {
     }
 
     /// Takes out all packets held at a place; they count no more.
-    fn take(&mut self, place: Place) -> Option<PacketList> {
+    fn take(&mut self, place: HeldPlace) -> Option<PacketList> {
         let list = self.lists.remove(&place)?;
         let count = match place.1 {
             GIVEN_UP => &mut self.given_up,
@@ -163,7 +163,7 @@ impl Runner {
     }
 
     /// Takes out packets that are held; copies among them are gone.
-    fn take_held(&mut self, place: Place, out: &mut Outbox) -> PacketList {
+    fn take_held(&mut self, place: HeldPlace, out: &mut Outbox) -> PacketList {
         if place.1 == GIVEN_UP {
             return self.held.take(place).unwrap_or_default();
         }
@@ -286,7 +286,7 @@ impl Runner {
     }
 
     /// Takes out all packets held at a place, copies too, of a flow that leaves.
-    pub fn take_leaving(&mut self, place: Place) -> Option<PacketList> {
+    pub fn take_leaving(&mut self, place: HeldPlace) -> Option<PacketList> {
         let mut list = self.held.take(place)?;
         let mut packets = PacketList::new();
         while let Some(packet) = list.pop() {
@@ -305,7 +305,7 @@ impl Runner {
         flows: &mut FlowStore,
         out: &mut Outbox,
     ) {
-        let Some((at, opening, place)) = super::waiting::Place::read(at, opening) else {
+        let Some((at, opening, place)) = super::waiting::QueuedPlace::read(at, opening) else {
             return out.drop_packet(packet, DropReason::HeldAtEnd);
         };
         if let Some(place) = place {
@@ -327,7 +327,7 @@ impl Runner {
     /// gone, as copies are.
     pub fn hold_copy_told(
         &mut self,
-        place: Option<Place>,
+        place: Option<HeldPlace>,
         mut packet: PacketBox,
         flows: &mut FlowStore,
         out: &mut Outbox,

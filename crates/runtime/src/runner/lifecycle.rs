@@ -63,7 +63,7 @@ impl Runner {
             };
             cx.counters = step.counters;
             call(&self.stages.functions[usize::from(step.function)], state, cx);
-            self.settle_accounts(cx, actor, flows, out);
+            self.apply_block_effects(cx, actor, flows, out);
         }
     }
 
@@ -209,7 +209,7 @@ impl Runner {
                     self.stages.functions[function].group_ended(cx);
                 }
                 let has_more = cx.blocks.is_full();
-                self.settle_accounts_of(cx, key, flows, out);
+                self.apply_block_effects_of(cx, key, flows, out);
                 if !has_more {
                     break;
                 }

@@ -543,7 +543,7 @@ impl Runner {
     pub fn steps_of(&self, actor: u32, flows: &FlowStore) -> &[Step] {
         let header = flows.header(actor);
         match &self.before {
-            Some(before) if ![self.young(), self.cut_number()].contains(&header.generation) => {
+            Some(before) if ![self.current_generation(), self.cut_number()].contains(&header.generation) => {
                 &before.stages.chains[usize::from(header.chain)]
             }
             _ => &self.stages.chains[usize::from(header.chain)],
@@ -553,12 +553,12 @@ impl Runner {
     /// Whether an actor that is no free one is still of the configuration before.
     #[inline]
     pub fn is_of_before(&self, actor: u32, flows: &FlowStore) -> bool {
-        flows.header(actor).generation != self.young()
+        flows.header(actor).generation != self.current_generation()
     }
 
     /// The number in the headers of flows that were judged under the configuration in force.
     #[inline(always)]
-    pub fn young(&self) -> u8 {
+    pub fn current_generation(&self) -> u8 {
         self.generation.0 as u8
     }
 
@@ -566,7 +566,7 @@ impl Runner {
     /// force, which does not let them go on. No configuration before has it.
     #[inline]
     fn cut_number(&self) -> u8 {
-        self.young() ^ 0x80
+        self.current_generation() ^ 0x80
     }
 
     /// Whether a flow was recovered and may not go on.

@@ -115,7 +115,7 @@ impl Runner {
             index += 1;
         }
         if SEEN {
-            out.see(&packet, Event::Leaves { exit: packet.exit() });
+            out.observe(&packet, Event::Leaves { exit: packet.exit() });
         }
         if WATCHED {
             self.changed = match (is_watching, is_other) {
@@ -176,7 +176,7 @@ impl Runner {
                         function,
                         passed,
                     });
-                    out.see(&packet, Event::Released { function });
+                    out.observe(&packet, Event::Released { function });
                     Job {
                         actor,
                         packet,

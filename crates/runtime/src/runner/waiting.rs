@@ -39,7 +39,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::Direction;
 use nf::cx::RawCx;
-use nf::objects::Desk;
+use nf::objects::PendingCalls;
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList};
 
@@ -125,14 +125,14 @@ impl Parked {
 /// Where in its chain a packet that queues behind a call goes on, as its buffer's hash has it
 /// meanwhile.
 #[derive(Clone, Copy)]
-pub(super) struct Place(pub(super) u64);
+pub(super) struct QueuedPlace(pub(super) u64);
 
-impl Place {
+impl QueuedPlace {
     /// Like any packet, at the start.
-    const START: Place = Place(0);
+    const START: QueuedPlace = QueuedPlace(0);
 
     fn of(passed: u8, direction: Direction) -> Self {
-        Place(1 | u64::from(direction == Direction::Opening) << 1 | u64::from(passed) << 8)
+        QueuedPlace(1 | u64::from(direction == Direction::Opening) << 1 | u64::from(passed) << 8)
     }
 
     /// Functions passed, and the direction.
@@ -155,7 +155,7 @@ impl Place {
 
     /// The other way round: a place of held packets, and where in its chain the packet goes on, if
     /// it is of a call that was given up; `None` if there is no such place.
-    pub(super) fn read(at: u8, opening: bool) -> Option<(u8, bool, Option<Place>)> {
+    pub(super) fn read(at: u8, opening: bool) -> Option<(u8, bool, Option<QueuedPlace>)> {
         if at < GIVEN_UP {
             return Some((at, opening, None));
         }
@@ -165,8 +165,8 @@ impl Place {
             Direction::Reply
         };
         let place = match at.checked_sub(HELD_END) {
-            None => Place::START,
-            Some(passed) if passed < GIVEN_UP => Place::of(passed, direction),
+            None => QueuedPlace::START,
+            Some(passed) if passed < GIVEN_UP => QueuedPlace::of(passed, direction),
             Some(_) => return None,
         };
         Some((GIVEN_UP, false, Some(place)))
@@ -176,7 +176,7 @@ impl Place {
 /// The place by which a held packet is announced, where its flow moves.
 pub(crate) fn told_place(at: u8, opening: bool, packet: &PacketBox) -> (u8, bool) {
     match at {
-        GIVEN_UP => Place(packet.hash()).told(),
+        GIVEN_UP => QueuedPlace(packet.hash()).told(),
         _ => (at, opening),
     }
 }
@@ -184,7 +184,7 @@ pub(crate) fn told_place(at: u8, opening: bool, packet: &PacketBox) -> (u8, bool
 /// A packet that waited behind a call, and that was in the middle of its chain: functions passed,
 /// and its direction.
 pub(crate) fn middle(packet: &PacketBox) -> Option<(u8, Direction)> {
-    Place(packet.hash()).middle()
+    QueuedPlace(packet.hash()).middle()
 }
 
 impl Runner {
@@ -218,7 +218,7 @@ impl Runner {
                 passed,
                 ..
             } = job;
-            packet.set_hash(Place::of(passed, direction).0);
+            packet.set_hash(QueuedPlace::of(passed, direction).0);
             self.put_given_up(actor, packet, flows);
             while let Some(packet) = behind.pop() {
                 self.queued_count -= 1;
@@ -259,7 +259,7 @@ impl Runner {
         parked.leave(&mut self.shares);
         // SAFETY: the future is gone, so nothing but this uses the frame.
         let cx = unsafe { &mut (*frame.as_ptr()).cx };
-        self.settle_accounts(cx, parked.job.actor, flows, out);
+        self.apply_block_effects(cx, parked.job.actor, flows, out);
         flows.header_mut(parked.job.actor).change(Change::Resume);
         self.frames.give(index);
         (parked.job, parked.behind)
@@ -316,7 +316,7 @@ impl Runner {
                 // SAFETY: the call just answered that it waits, so its future is live, and it is
                 // gone after this.
                 unsafe { Frames::<Parked>::cancel(self.frame_ptr) };
-                self.settle_accounts(cx, job.actor, flows, out);
+                self.apply_block_effects(cx, job.actor, flows, out);
                 return self.refuse(job, reason, flows, out);
             }
         };
@@ -354,20 +354,26 @@ impl Runner {
     #[cold]
     pub(super) fn queue_job_behind(&mut self, job: Job, flows: &FlowStore, out: &mut Outbox) {
         let Job { actor, packet, .. } = job;
-        self.queue(actor, packet, Place::of(job.passed, job.direction), flows, out);
+        self.queue(
+            actor,
+            packet,
+            QueuedPlace::of(job.passed, job.direction),
+            flows,
+            out,
+        );
     }
 
     /// Queues a packet behind its flow's waiting call.
     #[cold]
     pub fn queue_behind(&mut self, actor: u32, packet: PacketBox, flows: &FlowStore, out: &mut Outbox) {
-        self.queue(actor, packet, Place::START, flows, out);
+        self.queue(actor, packet, QueuedPlace::START, flows, out);
     }
 
     fn queue(
         &mut self,
         actor: u32,
         mut packet: PacketBox,
-        place: Place,
+        place: QueuedPlace,
         flows: &FlowStore,
         out: &mut Outbox,
     ) {
@@ -375,7 +381,7 @@ impl Runner {
             return out.drop_packet(packet, DropReason::WaitingQueueFull);
         }
         let frame = flows.header(actor).frame;
-        out.see(&packet, Event::Met(Meeting::Queued));
+        out.observe(&packet, Event::Met(Meeting::Queued));
         match self.frames.rest_mut(frame) {
             Some(parked) if self.shares.of(parked.waits_for) >= self.bounds.share_max => {
                 out.drop_packet(packet, DropReason::WaitingShareFull);
@@ -412,11 +418,11 @@ impl Runner {
         });
     }
 
-    /// Has calls go on whose answers of shared objects are on the desk.
+    /// Has calls go on whose answers of shared objects are on the table of pending calls.
     #[cold]
-    pub fn hasten_answered(&mut self, desk: &Desk) {
+    pub fn hasten_answered(&mut self, pending_calls: &PendingCalls) {
         self.frames
-            .hasten_those(self.now, |parked| desk.is_answered(parked.waits_for));
+            .hasten_those(self.now, |parked| pending_calls.is_answered(parked.waits_for));
     }
 
     /// Goes on with the oldest call whose time has come.
@@ -514,7 +520,7 @@ impl Runner {
         // SAFETY: the call is over, and its frame is not given back yet.
         let cx = unsafe { &mut (*frame.as_ptr()).cx };
         if code == Code::WAITING {
-            self.settle_accounts(cx, actor, flows, out);
+            self.apply_block_effects(cx, actor, flows, out);
             while let Some(packet) = behind.pop() {
                 self.queued_count -= 1;
                 out.drop_packet(packet, DropReason::WaitsForNothing);
@@ -524,7 +530,7 @@ impl Runner {
                 false => out.drop_packet(job.packet, DropReason::WaitsForNothing),
             }
         } else if !goes_on {
-            self.settle_accounts(cx, actor, flows, out);
+            self.apply_block_effects(cx, actor, flows, out);
             out.drop_packet(job.packet, DropReason::ConfigurationChanged);
         } else {
             self.see_resumed(look, &mut job, at, code, flows, out);

@@ -66,7 +66,7 @@ impl Runner {
                 passed,
                 ends,
             };
-            out.see(packet, event);
+            out.observe(packet, event);
         }
         look
     }
@@ -125,7 +125,7 @@ impl Runner {
             after,
         };
         look.ends = Some(after);
-        out.see(packet, event);
+        out.observe(packet, event);
     }
 
     /// A call waits. Its future has the packet, so nothing else may look at it till it is done: not
@@ -192,7 +192,7 @@ impl Runner {
             made.set_flags(job.packet.flags() & WATCHED);
             let function = self.function_at(job.actor, at, flows) as u8;
             let back = way == Way::Back;
-            out.see(made, Event::Made { function, back });
+            out.observe(made, Event::Made { function, back });
         }
     }
 

@@ -23,7 +23,7 @@
 //!
 //! Not here: changes by a function without a packet's call (`arrived`, `departed`, timers).
 
-use super::{Answer, nanoseconds};
+use super::{CallAnswer, nanoseconds};
 use crate::microthread::{Finished, Frame, FutureSlot};
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -51,7 +51,7 @@ impl<F: Future> Future for Noted<'_, F> {
 }
 
 /// The steps left when the packet may go on.
-async fn settle<F: NetworkFunction>(
+async fn await_written<F: NetworkFunction>(
     through: &'static Through,
     changed: Marks,
     finished: Finished,
@@ -85,7 +85,7 @@ async fn call<F: NetworkFunction>(
         };
         noted.await
     };
-    settle(through, changed, (verdict, function.timeout(state)), cx).await
+    await_written(through, changed, (verdict, function.timeout(state)), cx).await
 }
 
 /// The largest of both, in bytes.
@@ -96,7 +96,7 @@ pub(super) fn future_size<F: NetworkFunction>() -> usize {
     fn of_five<A, B, C, D, E, U>(_: impl FnOnce(A, B, C, D, E) -> U) -> usize {
         size_of::<U>()
     }
-    of_five(call::<F>).max(of_four(settle::<F>))
+    of_five(call::<F>).max(of_four(await_written::<F>))
 }
 
 /// [`super::run`] of a function with variables that are written through.
@@ -110,7 +110,7 @@ pub(super) unsafe fn run<F: NetworkFunction>(
     packet: &mut Packet,
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
-) -> Answer {
+) -> CallAnswer {
     // SAFETY: the worker keeps packet, flow state, frame and instance in place and untouched until
     // the future is gone.
     let (function, through, packet, cx) = unsafe {
@@ -132,18 +132,18 @@ pub(super) unsafe fn run<F: NetworkFunction>(
                 _ => function.timeout(state),
             };
             if changed == Marks::default() || matches!(verdict, Verdict::Drop(_)) {
-                return Answer {
+                return CallAnswer {
                     timeout: nanoseconds(timeout),
                     code: verdict.into(),
                 };
             }
             // SAFETY: as above.
-            unsafe { FutureSlot::start(frame, settle(through, changed, (verdict, timeout), cx)) }
+            unsafe { FutureSlot::start(frame, await_written(through, changed, (verdict, timeout), cx)) }
         }
         // SAFETY: as above.
         None => unsafe { FutureSlot::start(frame, call(function, through, packet, state, cx)) },
     };
-    Answer {
+    CallAnswer {
         // SAFETY: only the future uses the frame's cx, while it is polled.
         timeout: unsafe { (*frame.as_ptr()).cx.timeout },
         code,

@@ -35,7 +35,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     /// Whether ports are not read yet.
-    pub fn is_waiting_to_be_told(&self) -> bool {
+    pub fn is_waiting_for_resync(&self) -> bool {
         self.presence.is_waiting()
     }
 
@@ -67,8 +67,8 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     /// Has room for so many routes from now on, if that is more than before, in memory that
-    /// `memory` provides, zeroed: before runtimes come on which [`Settings`](super::Settings) did
-    /// not count.
+    /// `memory` provides, zeroed: before runtimes come on which
+    /// [`SwitchSettings`](super::SwitchSettings) did not count.
     pub fn make_room(&mut self, routes: u32, mut memory: impl FnMut(usize) -> wire::memory::Region) {
         self.directory.make_room(routes as usize, &mut memory);
         let most = super::messages::messages_max(self.outbox.runtimes(), self.directory.blocks.most());

@@ -56,7 +56,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             let runtime = usize::from(id.number);
             let is_known = runtime < self.outbox.runtimes();
             is_known
-                && (self.outbox.incarnation(runtime) != incarnation.0 || !self.presence.has_told(runtime))
+                && (self.outbox.incarnation(runtime) != incarnation.0 || !self.presence.has_resynced(runtime))
         })
     }
 
@@ -64,7 +64,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// and others have yet to say which copies they have of it: a view has removed it, or the next
     /// one is here.
     pub(super) fn awaits_word_of_removed(&mut self) -> bool {
-        if self.presence.is_told() || crate::replica::is_broken("words of removed incarnations are awaited") {
+        if self.presence.is_resynced()
+            || crate::replica::is_broken("words of removed incarnations are awaited")
+        {
             return false;
         }
         let (outbox, recovery, leases) = (&self.outbox, &mut self.recovery, self.leases.as_deref());
@@ -116,7 +118,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// A worker asks for its lease, or grants this switch's. Says whether a runtime's incarnation
     /// is another one than was known.
     #[cold]
-    pub(super) fn hear_of_lease(&mut self, from: WorkerId, message: Message) {
+    pub(super) fn handle_lease(&mut self, from: WorkerId, message: Message) {
         let now = self.local.now;
         let Some(leases) = &mut self.leases else {
             return;
@@ -166,7 +168,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             bytes = rest;
             match message {
                 Message::LeaseAsked(..) | Message::LeaseGranted(..) if self.leases.is_some() => {
-                    self.hear_of_lease(WorkerId::switch(switch as u16), message);
+                    self.handle_lease(WorkerId::switch(switch as u16), message);
                 }
                 _ => self.outbox.reject(),
             }

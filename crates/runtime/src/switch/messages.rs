@@ -65,7 +65,7 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
     let is_there = |id: RuntimeId| usize::from(id.0) < runtimes;
     let is_its = |id: RuntimeId| usize::from(id.0) == runtime;
     match message {
-        Message::BlockClaimed(block, _) | Message::BlockTold(block, _) => blocks.may_note(block),
+        Message::BlockClaimed(block, _) | Message::BlockTentative(block, _) => blocks.may_note(block),
         Message::Reroute(reroute) => {
             let (from, to) = (reroute.from, reroute.to);
             is_there(from) && is_there(to) && from != to && (is_its(from) || is_its(to))
@@ -80,22 +80,22 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
             is_there(*failed) && !is_its(*failed)
         }
         // Only switches say so.
-        Message::Taken(_)
+        Message::RouteConflict(_)
         | Message::Switch(..)
-        | Message::Heard(_)
+        | Message::BarrierAcknowledged(_)
         | Message::Heir(..)
         | Message::LendsOver(_) => false,
         Message::BlockReleased(_)
-        | Message::BlockDoubted(..)
+        | Message::BlockSuspect(..)
         | Message::Routed(_)
-        | Message::Idle(..)
-        | Message::Doubted(_)
+        | Message::GroupEmpty(..)
+        | Message::RouteSuspect(_)
         | Message::Installed(..)
         | Message::Leaving(_)
         | Message::Incarnation(_)
-        | Message::Hear(_)
+        | Message::BarrierAsked(_)
         | Message::LeaseAsked(..)
         | Message::LeaseGranted(..)
-        | Message::AllTold => true,
+        | Message::Resynced => true,
     }
 }

@@ -75,7 +75,7 @@ use crate::fragments::Tracker;
 use crate::members::Leases;
 use crate::message::{Message, Taken};
 use crate::stats::{DropReason, Drops};
-use crate::watch::MaybeEye;
+use crate::watch::MaybeTap;
 use crate::watch::trace::Event;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -87,7 +87,7 @@ use outbox::Outbox;
 use ports::Ports;
 use presence::{Presence, Waits};
 use protocols::membership::WorkerId;
-use protocols::ownership::{RuntimeId, SwitchSays};
+use protocols::ownership::{RuntimeId, SwitchMessage};
 use recovery::{Decision, Known, Recovery, Report, Standing};
 use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
@@ -122,7 +122,7 @@ impl SideRule {
 
 /// The settings that a switch is made with.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SwitchSettings {
     /// Its number, which is also its pool's. Of the cluster's ports, numbered in the order of the
     /// configuration, it has every `switches`-th: the port at `index` has the number
     /// `index * switches + switch`.
@@ -165,7 +165,7 @@ struct Local {
     pool: Pool,
     drops: Drops,
     /// Open while there is a watch.
-    tap: MaybeEye,
+    tap: MaybeTap,
 }
 
 impl Local {
@@ -186,7 +186,7 @@ impl Local {
 
 /// One switch over ports `P` and links `L`.
 pub struct Switch<P: Port, L: Port> {
-    settings: Settings,
+    settings: SwitchSettings,
     plan: Plan,
     affinity: Affinity,
     local: Local,
@@ -233,7 +233,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Makes a switch. `runtimes` are its links in the order of the runtimes' numbers, `peers`
     /// those to the other switches by theirs (`None` for itself).
     pub fn new(
-        settings: Settings,
+        settings: SwitchSettings,
         plan: Plan,
         ports: Vec<(P, SideRule)>,
         runtimes: Vec<L>,
@@ -293,7 +293,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     pub fn step(&mut self, now: u64) -> usize {
         self.local.now = self.local.now.max(now);
         let mut work = 0;
-        self.ports.settle(&mut self.local.pool);
+        self.ports.reap_transmitted(&mut self.local.pool);
         if self.local.now >= self.lease_due {
             work += self.attend_leases();
         }
@@ -304,7 +304,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             work += self.read_runtime(index);
         }
         work += self.directory.tidy();
-        if self.presence.is_telling() {
+        if self.presence.is_resyncing() {
             let is_recovering = self.recovery.is_active();
             work += self
                 .presence
@@ -384,7 +384,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Between reading a port, or a switch, and routing its packets, where another switch of this
     /// process may have sent the packets that those answer: every message before those left is on
     /// the rings now, though it was not when this step read them. Other links' ends are asked
-    /// whether they have read it (`worker::unheard`).
+    /// whether they have read it (`outbox::barrier`).
     fn catch_up(&mut self) {
         for index in 0..self.outbox.runtimes() {
             // No more than a ring can hold.
@@ -475,16 +475,16 @@ impl<P: Port, L: Port> Switch<P, L> {
             Message::read(bytes)
         {
             bytes = rest;
-            self.hear_of_lease(WorkerId::runtime(runtime as u16), lease);
+            self.handle_lease(WorkerId::runtime(runtime as u16), lease);
         }
         if self.outbox.is_fenced(runtime) {
             return;
         }
         self.directory.prefetch_rerouted(bytes);
         let (directory, outbox) = (&mut self.directory, &mut self.outbox);
-        let (mut is_choice_changed, mut is_report_heard) = (false, false);
+        let (mut is_choice_changed, mut has_report) = (false, false);
         // A runtime asks and grants once in a frame, as a rule.
-        let mut leases_heard = ArrayVec::<Message, 4>::new();
+        let mut lease_messages = ArrayVec::<Message, 4>::new();
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
             if !messages::is_valid(&message, runtime, outbox.runtimes(), &directory.blocks) {
@@ -496,16 +496,18 @@ impl<P: Port, L: Port> Switch<P, L> {
                     // A runtime's word out of a store may be older than flows that another has
                     // begun.
                     let is_told = self.recovery.has_returns()
-                        && !self.presence.has_told(runtime)
+                        && !self.presence.has_resynced(runtime)
                         && !crate::replica::is_broken("blocks of others are refused");
                     match is_told && directory.blocks.is_anothers(runtime, &block, &group) {
-                        true => outbox.push_message(runtime, Message::Taken(group)),
+                        true => outbox.push_message(runtime, Message::RouteConflict(group)),
                         false => directory.blocks.claimed(runtime, block, group),
                     }
                 }
-                Message::BlockTold(block, group) => directory.blocks.told(runtime, block, group),
-                Message::BlockDoubted(block, group) => {
-                    directory.blocks.doubted(runtime, block, group, outbox)
+                Message::BlockTentative(block, group) => {
+                    directory.blocks.claimed_tentatively(runtime, block, group)
+                }
+                Message::BlockSuspect(block, group) => {
+                    directory.blocks.suspected(runtime, block, group, outbox)
                 }
                 Message::BlockReleased(block) => {
                     directory.blocks.lend_no_more(block);
@@ -528,14 +530,14 @@ impl<P: Port, L: Port> Switch<P, L> {
                     let goes_on = || recovery.is_back(runtime) || recovery.returns(runtime);
                     directory.routed(runtime, key, is_heir_of, goes_on, outbox);
                 }
-                Message::Idle(key, consumed) => directory.idle(runtime, key, consumed),
-                Message::Doubted(key) => directory.moved_before(runtime, &key),
+                Message::GroupEmpty(key, consumed) => directory.group_empty(runtime, key, consumed),
+                Message::RouteSuspect(key) => directory.moved_before(runtime, &key),
                 Message::Reroute(reroute) => {
                     let failed = usize::from(reroute.from.0);
                     let may_be_unmet = reroute.taken != Taken::Not && self.presence.may_have_unmet(failed);
                     let is_there = |runtime| outbox.is_there(runtime);
                     let now = self.local.now;
-                    let is_undecided = !self.presence.is_told()
+                    let is_undecided = !self.presence.is_resynced()
                         || self.recovery.is_suspended(failed)
                         || may_be_unmet && self.recovery.awaits_word_of(failed, is_there, now);
                     directory.reroute(runtime, &reroute, is_undecided, outbox);
@@ -550,40 +552,40 @@ impl<P: Port, L: Port> Switch<P, L> {
                     if outbox.is_there(usize::from(to.0)) {
                         directory.blocks.note_move(&group, runtime, to.0);
                     }
-                    let drained = Message::Switch(group, SwitchSays::Drained(epoch));
+                    let drained = Message::Switch(group, SwitchMessage::Drained(epoch));
                     outbox.push_message(usize::from(to.0), drained);
                 }
                 Message::Leaving(is_leaving) => {
                     self.presence.set_leaving(runtime as u16, is_leaving);
                     is_choice_changed = true;
                 }
-                Message::AllTold => self.presence.all_told(runtime),
-                Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
+                Message::Resynced => self.presence.note_resynced(runtime),
+                Message::BarrierAsked(barrier) => outbox.acknowledge(runtime, barrier),
                 Message::Incarnation(incarnation) => {
                     outbox.note_said(runtime, incarnation);
                     // Where a store alone has flows, it decides which incarnation is back.
                     if self.recovery.has_copies() {
                         self.recovery.note_incarnation(runtime, incarnation);
-                        is_report_heard = true;
+                        has_report = true;
                     }
                 }
                 Message::Keeps(failed, number, incarnation) => {
                     self.recovery
                         .note_report(failed.0, runtime, Report { number, incarnation });
-                    is_report_heard = true;
+                    has_report = true;
                 }
                 Message::Meets(other, incarnation) => {
                     self.recovery.note_meeting(other.0, runtime, incarnation);
-                    is_report_heard = true;
+                    has_report = true;
                 }
                 Message::Recovered(failed) => self.recovery.note_recovered(failed.0, runtime),
                 lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
-                    let _ = leases_heard.try_push(lease);
+                    let _ = lease_messages.try_push(lease);
                 }
                 // No runtime may say so.
-                Message::Taken(_)
+                Message::RouteConflict(_)
                 | Message::Switch(..)
-                | Message::Heard(_)
+                | Message::BarrierAcknowledged(_)
                 | Message::Heir(..)
                 | Message::LendsOver(_) => {}
             }
@@ -592,13 +594,13 @@ impl<P: Port, L: Port> Switch<P, L> {
             // No record.
             outbox.reject();
         }
-        for lease in leases_heard {
-            self.hear_of_lease(WorkerId::runtime(runtime as u16), lease);
+        for lease in lease_messages {
+            self.handle_lease(WorkerId::runtime(runtime as u16), lease);
         }
         if is_choice_changed {
             self.offer_runtimes();
         }
-        if is_report_heard {
+        if has_report {
             self.look_for_unmet_incarnations();
         }
     }
@@ -610,7 +612,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         for runtime in 0..self.outbox.runtimes() {
             // Blocks that a runtime gives out once it was told all may be in use by an heir that
             // comes late.
-            if self.presence.may_have_forerunner(runtime) {
+            if self.presence.may_have_predecessor(runtime) {
                 let is_there = self.outbox.is_there(runtime);
                 self.recovery.suspend_unmet(runtime, is_there, self.local.now);
             }
@@ -691,8 +693,8 @@ impl<P: Port, L: Port> Switch<P, L> {
                     (false, false) => Standing::Absent,
                 },
                 by_views: leases.is_some(),
-                is_told: self.presence.is_told(),
-                has_returned: is_there(failed) && self.presence.has_told(failed),
+                is_resynced: self.presence.is_resynced(),
+                has_returned: is_there(failed) && self.presence.has_resynced(failed),
             };
             match self.recovery.decide(failed, self.local.now, &known) {
                 Decision::None => continue,
@@ -754,15 +756,15 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Reads no ports before all runtimes have told which groups they have, or for so long, in
     /// nanoseconds: for a switch that begins where runtimes of other processes may be at work.
     /// Runtimes whose links were there from the beginning have begun with it and have none.
-    pub fn wait_to_be_told(&mut self, at_most: u64) {
+    pub fn wait_for_resync(&mut self, at_most: u64) {
         self.presence
-            .wait_to_be_told(self.local.now, at_most, &self.outbox);
+            .wait_for_resync(self.local.now, at_most, &self.outbox);
     }
 
     /// The same, for a switch that begins with runtimes of its process that have flows out of a
     /// store.
     pub fn wait_for_stored(&mut self, at_most: u64) {
-        self.wait_to_be_told(at_most);
+        self.wait_for_resync(at_most);
         self.presence.expect_stored(&self.outbox);
     }
 

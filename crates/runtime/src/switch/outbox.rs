@@ -475,7 +475,7 @@ impl<L: Port> Outbox<L> {
     /// Messages for a runtime that is not there: those about moves are kept until it is met.
     fn keep_for_later(&mut self, runtime: usize) {
         for message in self.take_queue(runtime) {
-            if let Message::Switch(..) | Message::BlockDoubted(..) = message {
+            if let Message::Switch(..) | Message::BlockSuspect(..) = message {
                 let early = &mut self.runtimes[runtime].early;
                 if early.len() < self.most {
                     early.push_back(message);
@@ -598,7 +598,7 @@ impl<L: Port> Peer<L> {
     /// The message that leaves next.
     fn front(&self) -> Option<Message> {
         let queued = self.queue.front().copied();
-        queued.or_else(|| self.acknowledged.map(Message::Heard))
+        queued.or_else(|| self.acknowledged.map(Message::BarrierAcknowledged))
     }
 
     /// Pushes beyond a link's room: frames of messages that were counted against it, and buffers on

@@ -24,10 +24,11 @@
 //! *Reading by time.* Where packets carry the time, ports are read a burst ahead, and packets are
 //! taken up in the order of their times, whatever port they come from. A host answers a packet that
 //! is late by its time with the time of that packet; so nothing is taken up that is more than
-//! [`Settings::lead_max`](super::Settings::lead_max) later than a time at which everything earlier
-//! was done with, answers included. That everything is done with shows in the pool: all buffers are
-//! home. A function may hold packets, or wait for a time that only later packets bring: after
-//! [`PATIENCE`] steps in which nothing moves, packets that are out count as held, and time goes on.
+//! [`SwitchSettings::lead_max`](super::SwitchSettings::lead_max) later than a time at which
+//! everything earlier was done with, answers included. That everything is done with shows in the
+//! pool: all buffers are home. A function may hold packets, or wait for a time that only later
+//! packets bring: after [`PATIENCE`] steps in which nothing moves, packets that are out count as
+//! held, and time goes on.
 //!
 //! *Delay.* Of every [`SAMPLE`]th packet that leaves, the time from being read to being sent is
 //! noted. The count of sent packets says when one is due, so a burst costs an exclusive or, a
@@ -41,7 +42,7 @@
 //! Not here: routes.
 
 use super::outbox::Outbox;
-use super::{Local, Settings, SideRule};
+use super::{Local, SideRule, SwitchSettings};
 use crate::env::{AttachError, BURST, Burst, Port, PortCounters};
 use crate::stats::{DropReason, Durations};
 use alloc::vec::Vec;
@@ -95,7 +96,7 @@ pub(super) struct Ports<P> {
 }
 
 impl<P: Port> Ports<P> {
-    pub fn new(ports: Vec<(P, SideRule)>, settings: &Settings) -> Self {
+    pub fn new(ports: Vec<(P, SideRule)>, settings: &SwitchSettings) -> Self {
         let slots = ports.into_iter().map(|(port, rule)| Slot {
             port,
             rule,
@@ -355,8 +356,8 @@ impl<P: Port> Ports<P> {
     }
 
     /// Gives buffers that devices are done with back.
-    pub fn settle(&mut self, pool: &mut Pool) {
-        self.each_mut().for_each(|port| port.settle(pool));
+    pub fn reap_transmitted(&mut self, pool: &mut Pool) {
+        self.each_mut().for_each(|port| port.reap_transmitted(pool));
     }
 
     /// Has each port answer for these addresses, by the ports' order, and for no others

@@ -11,25 +11,26 @@
 //! ```
 //!
 //! *A switch that restarts* knows no routes, and its runtimes tell it theirs
-//! ([`Message::AllTold`](crate::message::Message) comes last). Until all have, or the time for it
-//! is over ([`Presence::wait_to_be_told`]), it reads neither ports nor peers. *Where workers go by
+//! ([`Message::Resynced`](crate::message::Message) comes last). Until all have, or the time for it
+//! is over ([`Presence::wait_for_resync`]), it reads neither ports nor peers. *Where workers go by
 //! views* no time decides: it waits for each runtime that may have had groups when it began, until
 //! that one has told or a view is without it ([`Waits::is_untold`]). A runtime that tells later
 //! what another has been chosen for meanwhile, is told that it is
-//! [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
+//! [taken](crate::message::Message::RouteConflict), and ends it: a group is at one runtime.
 //!
 //! *A runtime that restarts* knows nothing of blocks of its pool that it had leased with groups
 //! that moved. When it has told what it has (a runtime that lives tells a switch that restarts,
 //! too), it is told which blocks are in use elsewhere, some each step, and *all told* behind them;
 //! the switch itself must have been told before, and flows of runtimes that have failed, whichever,
-//! have gone on elsewhere or ended: a block of its pool may be with them. Until then it is not chosen for new groups here.
-//! Until all switches have told it, it says that it is leaving (`worker::sessions`), and a switch
-//! that begins where no other is to be chosen waits for that before it reads its ports.
+//! have gone on elsewhere or ended: a block of its pool may be with them. Until then it is not
+//! chosen for new groups here. Until all switches have told it, it says that it is leaving
+//! (`worker::sessions`), and a switch that begins where no other is to be chosen waits for that
+//! before it reads its ports.
 //!
 //! Not here: the ends that follow a session's end (`directory`, `outbox`), the runtimes' messages
 //! (`worker::sessions`), the link, which decides whether a worker is there.
 
-use super::directory::{Blocks, Place};
+use super::directory::{BlockStart, Blocks};
 use super::outbox::Outbox;
 use crate::env::Port;
 use crate::message::Message;
@@ -49,7 +50,7 @@ struct Runtime {
     /// By the view; where there are no views, all are.
     is_member: bool,
     /// Has said what it has.
-    has_told: bool,
+    has_resynced: bool,
     /// Has not been told yet which blocks are in use, and gets no new groups before.
     is_new: bool,
     /// A switch that begins waits for it to tell what it has.
@@ -61,7 +62,7 @@ struct Runtime {
 impl Runtime {
     /// Whether it is waited for.
     fn is_missed(&self) -> bool {
-        self.is_expected && !self.has_told
+        self.is_expected && !self.has_resynced
     }
 }
 
@@ -84,7 +85,7 @@ pub(super) struct Presence {
     began: Option<u64>,
     /// Until when to wait for runtimes to tell what they have, and then for a runtime that new
     /// groups may go to.
-    told_by: Option<u64>,
+    resynced_by: Option<u64>,
     ready_by: Option<u64>,
     /// How long it waits at most to be told.
     at_most: u64,
@@ -93,7 +94,7 @@ pub(super) struct Presence {
     is_among_others: bool,
     /// The runtimes that are told which blocks are in use, and those yet to be looked at once it
     /// has begun.
-    telling: Vec<(usize, Option<Vec<Place>>)>,
+    resyncs: Vec<(usize, Option<Vec<BlockStart>>)>,
     waited: u64,
 }
 
@@ -103,7 +104,7 @@ impl Presence {
         let runtimes = (0..outbox.runtimes()).map(|index| Runtime {
             is_leaving: false,
             is_member: true,
-            has_told: outbox.is_there(index),
+            has_resynced: outbox.is_there(index),
             is_new: false,
             is_expected: true,
             was_met: outbox.is_there(index),
@@ -111,11 +112,11 @@ impl Presence {
         Presence {
             runtimes: runtimes.collect(),
             began,
-            told_by: None,
+            resynced_by: None,
             ready_by: None,
             at_most: 0,
             is_among_others: false,
-            telling: Vec::new(),
+            resyncs: Vec::new(),
             waited: 0,
         }
     }
@@ -158,13 +159,13 @@ impl Presence {
     }
 
     /// A runtime has told what it has.
-    pub fn all_told(&mut self, runtime: usize) {
-        self.runtimes[runtime].has_told = true;
+    pub fn note_resynced(&mut self, runtime: usize) {
+        self.runtimes[runtime].has_resynced = true;
     }
 
     /// Whether the runtime at a link's end has told what it has.
-    pub fn has_told(&self, runtime: usize) -> bool {
-        self.runtimes[runtime].has_told
+    pub fn has_resynced(&self, runtime: usize) -> bool {
+        self.runtimes[runtime].has_resynced
     }
 
     /// The runtime at a link's end is another one, or gone.
@@ -173,14 +174,14 @@ impl Presence {
         *known = Runtime {
             is_leaving: known.is_leaving && !was_there,
             is_member: known.is_member,
-            has_told: false,
+            has_resynced: false,
             is_new: is_there,
             is_expected: known.is_expected,
             was_met: known.was_met || is_there,
         };
-        self.telling.retain(|(to, _)| *to != runtime);
+        self.resyncs.retain(|(to, _)| *to != runtime);
         if is_there {
-            self.telling.push((runtime, None));
+            self.resyncs.push((runtime, None));
         }
     }
 
@@ -188,20 +189,20 @@ impl Presence {
 
     /// Reads no ports before all runtimes have told which groups they have, or for so long, in
     /// nanoseconds.
-    pub fn wait_to_be_told<L: Port>(&mut self, now: u64, at_most: u64, outbox: &Outbox<L>) {
-        self.told_by = Some(now);
+    pub fn wait_for_resync<L: Port>(&mut self, now: u64, at_most: u64, outbox: &Outbox<L>) {
+        self.resynced_by = Some(now);
         self.ready_by = Some(now);
         self.at_most = at_most;
         self.put_off(now);
         self.is_among_others = true;
         // Runtimes that began with it in one process have lost their knowledge with it.
         let there = (0..self.runtimes.len()).filter(|index| outbox.is_there(*index));
-        self.telling.extend(there.map(|index| (index, None)));
+        self.resyncs.extend(there.map(|index| (index, None)));
     }
 
     /// The runtimes that it waits for have all of the time yet, from now on.
     fn put_off(&mut self, now: u64) {
-        self.told_by = self.told_by.map(|_| now.saturating_add(self.at_most));
+        self.resynced_by = self.resynced_by.map(|_| now.saturating_add(self.at_most));
         self.put_off_ready(now);
     }
 
@@ -214,7 +215,7 @@ impl Presence {
     /// of others nothing is waited for.
     pub fn expect_stored<L: Port>(&mut self, outbox: &Outbox<L>) {
         for (index, runtime) in self.runtimes.iter_mut().enumerate() {
-            runtime.has_told = !outbox.is_there(index);
+            runtime.has_resynced = !outbox.is_there(index);
         }
     }
 
@@ -225,14 +226,14 @@ impl Presence {
     }
 
     /// Whether it knows what runtimes have, as far as they say so in time.
-    pub fn is_told(&self) -> bool {
-        self.told_by.is_none()
+    pub fn is_resynced(&self) -> bool {
+        self.resynced_by.is_none()
     }
 
     /// Whether flows of an incarnation before may yet go on elsewhere: a runtime that is there has
     /// not been told which blocks are in use.
-    pub fn may_have_forerunner(&self, runtime: usize) -> bool {
-        !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new
+    pub fn may_have_predecessor(&self, runtime: usize) -> bool {
+        !self.runtimes[runtime].has_resynced || self.runtimes[runtime].is_new
     }
 
     /// Whether an incarnation may have failed of which this switch knows nothing: it has met none,
@@ -250,7 +251,7 @@ impl Presence {
         if !waits.may_act {
             self.put_off(now);
         }
-        if let Some(until) = self.told_by {
+        if let Some(until) = self.resynced_by {
             if waits.is_untold {
                 self.put_off_ready(now);
                 return true;
@@ -258,10 +259,10 @@ impl Presence {
             if until > now && self.runtimes.iter().any(Runtime::is_missed) {
                 return true;
             }
-            self.told_by = None;
+            self.resynced_by = None;
         }
         let has_ready = available.iter().any(|index| !self.is_leaving(*index));
-        if (!has_ready || waits.is_recovering || !self.telling.is_empty())
+        if (!has_ready || waits.is_recovering || !self.resyncs.is_empty())
             && self.ready_by.is_some_and(|until| until > now)
         {
             return true;
@@ -274,8 +275,8 @@ impl Presence {
 
     /// Whether runtimes are to be told which blocks are in use.
     #[inline]
-    pub fn is_telling(&self) -> bool {
-        !self.telling.is_empty() && self.told_by.is_none()
+    pub fn is_resyncing(&self) -> bool {
+        !self.resyncs.is_empty() && self.resynced_by.is_none()
     }
 
     /// Tells runtimes that have begun which blocks are others', behind all earlier messages to
@@ -288,14 +289,14 @@ impl Presence {
         outbox: &mut Outbox<L>,
     ) -> usize {
         let mut done = 0;
-        for (runtime, mut left) in core::mem::take(&mut self.telling) {
+        for (runtime, mut left) in core::mem::take(&mut self.resyncs) {
             // Flows of its predecessor may yet go on elsewhere; and so may flows of another in
             // blocks of its pool.
-            let is_early = self.is_among_others && !self.runtimes[runtime].has_told
+            let is_early = self.is_among_others && !self.runtimes[runtime].has_resynced
                 || is_recovering && !planted::is("told_before_recovered");
             if is_early || outbox.has_messages_for(runtime) || blocks.is_asking() || !outbox.has_room(runtime)
             {
-                self.telling.push((runtime, left));
+                self.resyncs.push((runtime, left));
                 continue;
             }
             done += 1;
@@ -305,10 +306,10 @@ impl Presence {
             }
             if places.is_empty() {
                 blocks.tell_lent(runtime, outbox);
-                outbox.push_message(runtime, Message::AllTold);
+                outbox.push_message(runtime, Message::Resynced);
                 self.runtimes[runtime].is_new = false;
             } else {
-                self.telling.push((runtime, left));
+                self.resyncs.push((runtime, left));
             }
         }
         done

@@ -45,7 +45,7 @@
 //! begin, since it waits for all switches: the suspension is over, and routes to that incarnation
 //! lead to it again. The same with the remaining routes when the heir has announced all, or the
 //! time is over. That incarnation is told which groups, announced by an heir, are
-//! [taken](crate::message::Message::Taken).
+//! [taken](crate::message::Message::RouteConflict).
 //!
 //! *Where workers go by views* no time decides while a member that runs has not been met: it may
 //! have the copies. The coordinator removes one of two that do not hear each other. While an heir
@@ -61,7 +61,7 @@
 //! wait for an heir, the suspension goes on until the runtime's next incarnation has told what it
 //! has; its routes lead to that incarnation then, and are probed. Where copies do, or the time is
 //! over, the rest of its routes end as ever, and flows begin elsewhere: groups that the next
-//! incarnation tells of later are [taken](crate::message::Message::Taken) from it.
+//! incarnation tells of later are [taken](crate::message::Message::RouteConflict) from it.
 //!
 //! Packets of a flow leave in order: while some wait, later packets that are routed by the same key
 //! wait behind them, though the heir has announced the flow.
@@ -108,7 +108,7 @@ pub(super) struct Known<F: Fn(usize) -> Standing> {
     /// Workers go by views only.
     pub by_views: bool,
     /// This switch knows what runtimes have.
-    pub is_told: bool,
+    pub is_resynced: bool,
     /// The next incarnation of the failed runtime has told what it has.
     pub has_returned: bool,
 }
@@ -121,7 +121,7 @@ struct Suspension {
     was_met: bool,
     heir: Option<u16>,
     /// Of which incarnation the heir has copies.
-    heirs: u64,
+    heir_incarnation: u64,
     /// The heir has been told that the time is over.
     is_late: bool,
     is_recovered: bool,
@@ -252,7 +252,7 @@ impl Recovery {
             incarnation,
             was_met,
             heir: None,
-            heirs: 0,
+            heir_incarnation: 0,
             is_late: false,
             is_recovered: false,
             packets: PacketList::new(),
@@ -417,10 +417,10 @@ impl Recovery {
             return Decision::None;
         };
         let goes_by_views = known.by_views && self.has_copies && suspension.was_met;
-        if !suspension.was_met && !known.is_told || goes_by_views && is_unmet {
+        if !suspension.was_met && !known.is_resynced || goes_by_views && is_unmet {
             suspension.until = now.saturating_add(self.at_most);
         }
-        if !suspension.was_met && !known.is_told {
+        if !suspension.was_met && !known.is_resynced {
             return Decision::None;
         }
         if suspension.is_recovered {
@@ -432,7 +432,7 @@ impl Recovery {
                 return Decision::Over;
             };
             (suspension.is_late, suspension.until) = (true, now.saturating_add(self.at_most));
-            return Decision::Late(heir, suspension.heirs);
+            return Decision::Late(heir, suspension.heir_incarnation);
         }
         if suspension.heir.is_some() {
             return Decision::None;
@@ -460,7 +460,7 @@ impl Recovery {
             Heir::None => Decision::Over,
             Heir::Is(heir, incarnation) => {
                 if let Some(suspension) = &mut self.suspended[failed] {
-                    (suspension.heir, suspension.heirs) = (Some(heir), incarnation);
+                    (suspension.heir, suspension.heir_incarnation) = (Some(heir), incarnation);
                 }
                 Decision::Heir(heir, incarnation)
             }
@@ -549,7 +549,7 @@ mod tests {
         let known = Known {
             standing: |_| Standing::Met,
             by_views: false,
-            is_told: true,
+            is_resynced: true,
             has_returned: false,
         };
         recovery.decide(1, now, &known)

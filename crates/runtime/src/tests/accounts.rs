@@ -95,11 +95,11 @@ fn told_behind(packets: &[(u16, &str)]) -> [u8; 5] {
         say(&mut members, *port, what);
         if what.ends_with('p') {
             members.now += 6 * SECOND;
-            members.settle();
+            members.run_until_quiet();
         }
     }
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     say(&mut members, packets[0].0, "x");
     let sent = members.sent();
     sent.last().unwrap().1[28..33].try_into().unwrap()
@@ -144,7 +144,7 @@ fn a_flow_whose_first_packet_waits_is_copied_with_its_group() {
     assert!(members.now - now < 10_000_000);
     assert!(members.runtime(0).has_waiting());
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(1).stats().recovered, [2, 0]);
     members.assert_nothing_stays();
 }

@@ -30,7 +30,7 @@ fn as_the_replica_fails(drops_alone: bool) -> Members {
     let plan = plan(vec![factory::<Stamp>()]);
     let mut members = Members::copying(copying, 2, 2, Policy::LeastLoaded, plan);
     members.runtime(1).set_leaving(true);
-    members.settle();
+    members.run_until_quiet();
     let packets = (0..FLOWS).map(|n| out(3000 + n));
     members.switch(0).port_mut(0).input.extend(packets);
     step_two(&mut members);
@@ -48,7 +48,7 @@ fn as_the_replica_fails(drops_alone: bool) -> Members {
 /// The second switch hears of the flows: how many packets have left, how many of them count as
 /// unprotected, and how many were dropped.
 fn as_switches_hear(members: &mut Members) -> (usize, u64, u64) {
-    members.settle();
+    members.run_until_quiet();
     let stats = members.runtime(0).stats();
     assert_eq!(stats.held, 0, "no replica will acknowledge anything");
     (

@@ -8,7 +8,7 @@
 
 use super::replica::{out, stamped, stamps};
 use super::sessions::Members;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::switch::Policy;
 use std::collections::HashMap;
 use std::format;
@@ -38,7 +38,7 @@ fn fail_at_once(switches: usize, steps: usize, is_lost: bool) -> usize {
     }
     let homes = homes(&mut members);
     assert_eq!(homes.len(), PORTS.len(), "{what}");
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![2],
     };
@@ -54,7 +54,7 @@ fn fail_at_once(switches: usize, steps: usize, is_lost: bool) -> usize {
         }
         members.stop(failed);
     }
-    members.settle();
+    members.run_until_quiet();
     members.assert_one_home();
     // Each flow that begins again does so once.
     for _ in 0..2 {

@@ -256,7 +256,7 @@ fn run(steps: Vec<Step>) {
                 }
             }
             Step::Consider(ports) => {
-                settle(&mut rig);
+                finish_change(&mut rig);
                 let before = rig.plan.clone();
                 rig.prepare(plan(&ports, 99, &BOTH)).unwrap();
                 rig.step();
@@ -271,7 +271,7 @@ fn run(steps: Vec<Step>) {
                 rig.plan = before;
             }
             Step::Change(ports) => {
-                settle(&mut rig);
+                finish_change(&mut rig);
                 let (asked, flows) = (rig.counter("asked"), alive.len() as u64);
                 stamp = stamp % 200 + 1;
                 rig.prepare(plan(&ports, stamp, &BOTH)).unwrap();
@@ -280,7 +280,7 @@ fn run(steps: Vec<Step>) {
                 alive.retain(|(port, _), ()| allowed.contains(port));
                 // Some changes are followed by packets, some by the sweep first.
                 if stamp.is_multiple_of(2) {
-                    settle(&mut rig);
+                    finish_change(&mut rig);
                     assert_eq!(
                         rig.counter("asked"),
                         asked + 2 * flows,
@@ -292,7 +292,7 @@ fn run(steps: Vec<Step>) {
         }
         assert_conserved(&rig.runtime);
     }
-    settle(&mut rig);
+    finish_change(&mut rig);
     assert_eq!(rig.runtime.stats().flows, alive.len() as u64);
     while !rig.runtime.finish(64) {}
     let stats = rig.runtime.stats();
@@ -301,7 +301,7 @@ fn run(steps: Vec<Step>) {
 }
 
 /// Until no flow is of the configuration before.
-fn settle(rig: &mut Rig) {
+fn finish_change(rig: &mut Rig) {
     for _ in 0..10 {
         rig.step();
         if rig.runtime.take_before().is_some() {
@@ -386,14 +386,14 @@ fn flows_go_on_with_a_chain_of_the_same_functions_or_end() {
     let moved = Plan::new(std::vec![other, chain("renamed", &BOTH)], factories()).unwrap();
     rig.prepare(moved).unwrap();
     rig.commit();
-    settle(&mut rig);
+    finish_change(&mut rig);
     let (views, _) = rig.runtime.flows(0, 10);
     assert_eq!((views.len(), views[0].chain.as_str()), (1, "renamed"));
     // Of several with the same functions, the one of the same name.
     let twins = std::vec![chain("another", &BOTH), chain("renamed", &BOTH)];
     rig.prepare(Plan::new(twins, factories()).unwrap()).unwrap();
     rig.commit();
-    settle(&mut rig);
+    finish_change(&mut rig);
     let (views, _) = rig.runtime.flows(0, 10);
     assert_eq!((views.len(), views[0].chain.as_str()), (1, "renamed"));
     rig.prepare(plan(&[1], 3, &["two", "one"])).unwrap();
@@ -406,7 +406,7 @@ fn flows_go_on_with_a_chain_of_the_same_functions_or_end() {
     assert_eq!(views[0].chain, "renamed");
     rig.send(1, 7, 0);
     rig.step();
-    settle(&mut rig);
+    finish_change(&mut rig);
     let stats = rig.runtime.stats();
     assert_eq!((stats.flows, stats.flows_opened, stats.flows_ended), (1, 2, 1));
     assert_eq!(rig.counter("departed"), 2);

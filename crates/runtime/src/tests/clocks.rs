@@ -3,7 +3,7 @@
 use super::groups::assert_nothing_stays;
 use super::spread::{Cluster, cluster_of_clocks};
 use super::*;
-use crate::mobility::{Order, Receipt, Selector};
+use crate::mobility::{MoveOrder, Receipt, Selector};
 use nf::{Affinity, Arrival, Cx, FlowState, Packet, Tick, Time, Verdict, WorkerInfo, network_function};
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,12 +95,12 @@ fn counter(cluster: &Cluster, name: &str) -> u64 {
 }
 
 fn move_all(cluster: &mut Cluster, from: usize, to: usize) -> Receipt {
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![to as u16],
     };
     let number = cluster.runtimes[from].order(order).unwrap();
-    cluster.settle();
+    cluster.run_until_quiet();
     cluster.runtimes[from].receipt(number).unwrap()
 }
 

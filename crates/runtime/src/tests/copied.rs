@@ -80,7 +80,7 @@ fn a_wide_state_costs_what_changed() {
             bytes > 8 * packets && bytes < 64 + 32 * packets,
             "{packets} packets: {bytes} bytes"
         );
-        process.settle();
+        process.run_until_quiet();
     }
 }
 
@@ -126,10 +126,10 @@ fn lazy_fields_are_exact_behind_a_failure_if_they_are_committed() {
         let plan = plan(vec![factory::<Meter>()]);
         let mut members = Members::copying(copying, 1, 2, Policy::LeastLoaded, plan);
         members.runtime(1).set_leaving(true);
-        members.settle();
+        members.run_until_quiet();
         (0..5).for_each(|_| members.feed(0, [out(3000)]));
         members.stop(1);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, [out(3000)]);
         let sent = members.sent();
         let last = &sent.last().unwrap().1;
@@ -159,7 +159,7 @@ fn copies_without_room_are_as_many_as_flows_that_a_failure_ends() {
     let without_room = heir.copies_without_room();
     assert_eq!(without_room, 2 * flows - MOST);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     let heir = members.runtime(1).stats();
     assert_eq!(heir.recovered, [flows - without_room, without_room]);
     assert_eq!((heir.flows, heir.copies_without_room()), (MOST, 0));

@@ -5,7 +5,7 @@ use super::copied_whole::{TORN, counts, from, plan};
 use super::failing::Process;
 use super::replica::{out, stamped};
 use crate::env::LinkTo;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::record::Record;
 use crate::replica::BROKEN;
 use crate::replica::policy::Policy as Copied;
@@ -56,7 +56,7 @@ fn target_fails(
     let replica = (target + 1) % 3;
     let mut process = Process::new(1, 3, true, plan(policy));
     process.feed(0, (1..=FLOWS).map(from));
-    let to = |target: usize| Order {
+    let to = |target: usize| MoveOrder {
         selector: Selector::All,
         to: vec![target as u16],
     };
@@ -67,7 +67,7 @@ fn target_fails(
             .unwrap()
             .order(to(SOURCE))
             .unwrap();
-        process.settle();
+        process.run_until_quiet();
     }
     process.feed(0, (1..=FLOWS).map(from));
     assert_eq!(process.flows()[SOURCE], u64::from(FLOWS));
@@ -107,7 +107,7 @@ fn target_fails(
     }
     process.fail(target);
     for _ in 0..8 {
-        process.settle();
+        process.run_until_quiet();
         process.now += SECOND / 2;
     }
     process.feed(0, (1..=FLOWS).map(from));
@@ -189,7 +189,7 @@ fn ends_at_the_heir(steps: usize) -> u64 {
     let before = members.flows();
     members
         .runtime(0)
-        .order(Order {
+        .order(MoveOrder {
             selector: Selector::All,
             to: vec![1],
         })
@@ -212,9 +212,9 @@ fn ends_at_the_heir(steps: usize) -> u64 {
         members.now += 1000;
         members.step(worker);
     }
-    members.settle();
+    members.run_until_quiet();
     members.now += SECOND;
-    members.settle();
+    members.run_until_quiet();
     members.assert_one_home();
     let flows = members.flows();
     assert_eq!(flows[2], 0, "all of the heir's have ended");

@@ -205,7 +205,7 @@ fn fail_behind(records: usize, doing: Doing, policy: Copied) -> (bool, bool) {
         }
     });
     process.fail(0);
-    process.settle();
+    process.run_until_quiet();
     let known = counts(&mut process, 0);
     let (there, blocks) = (process.flows()[1], process.runtimes[1].as_ref().unwrap().blocks());
     // Each flow has its block, and there is no other.
@@ -224,7 +224,7 @@ fn fail_behind(records: usize, doing: Doing, policy: Copied) -> (bool, bool) {
     }
     if policy == Copied::Commit {
         process.now += 2 * SECOND;
-        process.settle();
+        process.run_until_quiet();
         let behind = behind + last.len();
         process.feed(0, [from(1)]);
         let sum: u32 = last

@@ -11,7 +11,7 @@
 use super::groups::Leaser;
 use super::sessions::{Members, SECOND};
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::switch::Policy;
 use nf::{
     Affinity, Arrival, Block, BlockWas, Cx, Departure, FlowState, Keep, Loan, Packet, PoolState, Recall,
@@ -197,15 +197,15 @@ fn a_replica_calls_no_function_before_the_primary_fails() {
         vec![Some(0), Some(0), None],
     ];
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     // The replica begins when there are flows: bases have these.
     members.stop(3);
-    members.settle();
+    members.run_until_quiet();
     feed(&mut members, 1..9, 1000);
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     members.runtime(REPLICA.into()).set_leaving(true);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(flows_and_copies(&mut members), (8, 8));
     let begun = calls(REPLICA);
     // Which blocks are in use an instance hears as it begins.
@@ -215,18 +215,18 @@ fn a_replica_calls_no_function_before_the_primary_fails() {
     feed(&mut members, 1..9, 1000);
     feed(&mut members, 1..9, 1001);
     assert_eq!(flows_and_copies(&mut members), (16, 16));
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1],
     };
     members.runtime(0).order(order).unwrap();
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), [0, 16, 0]);
     assert_eq!(flows_and_copies(&mut members), (16, 16));
     // All but three flows end, and then the groups of five hosts.
     for _ in 0..5 {
         members.now += 6 * SECOND;
-        members.settle();
+        members.run_until_quiet();
         feed(&mut members, 1..4, 1000);
     }
     assert_eq!(flows_and_copies(&mut members), (3, 3));
@@ -249,7 +249,7 @@ fn a_replica_calls_no_function_before_the_primary_fails() {
         assert!(called(0, call) + called(1, call) > 0, "{call}");
     }
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(REPLICA.into()).stats().recovered, [3, 0]);
     assert_eq!(called(REPLICA, "arrived_recovered"), 3);
     feed(&mut members, 1..4, 1000);

@@ -13,7 +13,7 @@ fn with_policy(copying: Copying) -> Members {
     let plan = plan(vec![factory::<Stamp>()]);
     let mut members = Members::copying(copying, 1, 2, Policy::LeastLoaded, plan);
     members.runtime(1).set_leaving(true);
-    members.settle();
+    members.run_until_quiet();
     members
 }
 
@@ -40,7 +40,7 @@ fn packets_of_a_snapshot_chain_do_not_wait() {
     }
     // The replica has taken no step.
     assert_eq!(members.sent().len(), 20);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(1).stats().copies, 20);
     assert_eq!(members.runtime(0).stats().protected_flows, 20);
 }
@@ -50,9 +50,9 @@ fn stamp_after(copying: Copying, packets: usize, time: u64) -> u32 {
     let mut members = with_policy(copying);
     (0..packets).for_each(|_| members.feed(0, [out(3000)]));
     members.now += time;
-    members.settle();
+    members.run_until_quiet();
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     members.sent();
     members.feed(0, [out(3000)]);
     let stamps = stamps(&mut members);
@@ -102,7 +102,7 @@ fn beside_a_chain_with_copies() -> Members {
     let plan = Plan::new(chains, vec![factory::<Stamp>()]).unwrap();
     let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan);
     members.runtime(1).set_leaving(true);
-    members.settle();
+    members.run_until_quiet();
     members
 }
 
@@ -132,7 +132,7 @@ fn of_a_chain_without_copies_nothing_is_told_beside_one_with_copies() {
     let left = stamps_of(members.sent());
     assert!((4000..4020).all(|port| left[&port] == [1, 2, 3, 4]), "{left:?}");
     assert_eq!((left.len(), members.runtime(0).stats().held), (20, 20));
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.sent().len(), 100);
     let primary = members.runtime(0).stats();
     assert_eq!(
@@ -153,13 +153,13 @@ fn without_a_replica_packets_are_dropped_where_that_is_configured() {
     members.feed(0, all());
     assert_eq!((members.sent().len(), members.dropped("no_replica")), (20, 0));
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, all());
     let lost = members.dropped("no_replica");
     assert_eq!((members.sent().len(), lost), (20, 20));
     assert_eq!(members.runtime(0).stats().unprotected, 0);
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, all());
     let lost = members.dropped("no_replica");
     assert_eq!((members.sent().len(), lost), (40, 20));
@@ -172,7 +172,7 @@ fn a_policy_that_changes_holds_for_flows_that_are_there() {
         ..Copying::default()
     });
     let stats = |members: &mut Members| {
-        members.settle();
+        members.run_until_quiet();
         let copies = members.runtime(1).stats().copies;
         (members.runtime(0).stats().protected_flows, copies)
     };
@@ -193,7 +193,7 @@ fn a_policy_that_changes_holds_for_flows_that_are_there() {
     }
     assert!(members.runtime(0).set_replication("tset", None).is_err());
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     members.sent();
     members.feed(0, (0..20).map(|n| out(3000 + n)));
     assert!(
@@ -220,10 +220,10 @@ fn a_flow_that_is_committed_from_now_on_is_committed_whole() {
         .runtime(0)
         .set_replication("test", Some(Copied::Commit))
         .unwrap();
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, [out(3000)]);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, [out(3000)]);
     let stamps = stamps(&mut members);
     assert_eq!(stamps[&3000], [1, 2, 3, 4, 5, 6]);
@@ -246,7 +246,7 @@ fn a_policy_that_changes_reorders_nothing() {
             members.step(1);
         }
     }
-    members.settle();
+    members.run_until_quiet();
     for (port, stamps) in stamps(&mut members) {
         assert_eq!(stamps, [1, 2, 3, 4, 5], "{port}");
     }

@@ -10,7 +10,7 @@ use super::*;
 use crate::message::Message;
 use crate::mobility;
 use crate::switch::Policy;
-use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
+use protocols::ownership::{Epoch, RuntimeId, SwitchMessage};
 use std::format;
 use std::string::String;
 use std::vec;
@@ -63,7 +63,7 @@ fn crash_after(order: &[usize], steps: usize, worker: usize, lost: &[usize], aga
     if again == Again::AtOnce {
         members.start(worker);
     }
-    members.settle();
+    members.run_until_quiet();
     members.assert_one_home();
     members.assert_blocks_are_known(&what);
     if again == Again::MuchLater {
@@ -72,7 +72,7 @@ fn crash_after(order: &[usize], steps: usize, worker: usize, lost: &[usize], aga
     }
     if again != Again::AtOnce {
         members.start(worker);
-        members.settle();
+        members.run_until_quiet();
     }
     // The runtime that begins again has blocks to give, without those in use.
     fill(&mut members, 1, 10..15);
@@ -122,17 +122,17 @@ fn a_group_that_begins_anew_before_a_switch_knows_leaves_no_block_there() {
         "some have begun again: {:?}",
         members.flows()
     );
-    members.settle();
+    members.run_until_quiet();
     members.assert_blocks_are_known("without it");
     members.start(TARGET);
-    members.settle();
+    members.run_until_quiet();
     members.assert_blocks_are_known("with it");
     members.check();
     members.assert_nothing_stays();
 }
 
 /// After how long a switch on another host is missed: two seconds
-/// (`peer::Settings::dead_after_ns`).
+/// (`peer::PeerSettings::dead_after_ns`).
 const MISSED_AFTER: u64 = 2 * SECOND;
 
 /// A switch that is stuck, alone with two runtimes while all flows of the first move, until it is
@@ -154,13 +154,13 @@ fn move_behind_a_dead_switch(timeout: u64) -> (Members, mobility::Receipt) {
     members.stop(0);
     // Moves that take too long are looked for at every 64th step.
     for _ in 0..3 {
-        members.settle();
+        members.run_until_quiet();
         members.now += SECOND;
         for step in 0..128 {
             members.step(1 + step % 2);
         }
     }
-    members.settle();
+    members.run_until_quiet();
     let receipt = members.runtime(0).receipt(number).unwrap();
     (members, receipt)
 }
@@ -212,11 +212,11 @@ fn a_target_that_has_not_heard_of_a_call_back_is_told_again() {
         members.step(0);
     }
     members.lose(0, 2);
-    members.settle();
+    members.run_until_quiet();
     let receipt = members.runtime(0).receipt(number).unwrap();
     assert_eq!((receipt.is_over, receipt.under_way), (false, 6), "{receipt:?}");
     members.now += SECOND;
-    members.settle();
+    members.run_until_quiet();
     let receipt = members.runtime(0).receipt(number).unwrap();
     assert_eq!(
         (receipt.is_over, receipt.moved, receipt.failed),
@@ -234,7 +234,7 @@ fn a_target_that_has_not_heard_of_a_call_back_is_told_again() {
 fn back_with_a_switch(mut members: Members) {
     let there = members.flows();
     members.start(0);
-    members.settle();
+    members.run_until_quiet();
     members.assert_blocks_are_known("with a switch again");
     let before: u64 = (0..2)
         .map(|runtime| members.runtime(runtime).stats().passed)
@@ -254,12 +254,12 @@ fn blocks_come_home_while_a_switch_is_not_there() {
     let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..7);
     members.runtime(0).order(everywhere(0, 2)).unwrap();
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), [0, 6]);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     members.now += 20 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), [0, 0]);
     // Each runtime gives as many hosts a block as it has of its own.
     let mut hosts = 10..200;
@@ -330,14 +330,14 @@ fn a_late_word_of_a_slot_leaves_no_block_of_what_began_when_it_was_closed() {
     }
     members.step(0);
     members.stop(FROM);
-    members.settle();
+    members.run_until_quiet();
     members.assert_one_home();
     members.assert_blocks_are_known("with the source gone");
     fill(&mut members, 0, 1..7);
     assert_eq!(members.flows(), [0, 6]);
     members.assert_blocks_are_known("again");
     members.start(FROM);
-    members.settle();
+    members.run_until_quiet();
     members.check();
     members.assert_nothing_stays();
 }
@@ -416,7 +416,7 @@ fn a_call_back_that_is_heard_twice_takes_nothing_that_began_again_meanwhile() {
             members.step(worker);
         }
     }
-    members.settle();
+    members.run_until_quiet();
     members.check();
     let moved = [0, 1].map(|runtime| members.runtime(runtime).stats().flows_moved);
     assert_eq!(
@@ -438,7 +438,7 @@ fn last_word_is_lost(
 ) -> Result<(), String> {
     let mut members = stamped(1, 3, Policy::RoundRobin);
     members.feed(0, (0..30).map(|n| out(2000 + n)));
-    let order = mobility::Order {
+    let order = mobility::MoveOrder {
         selector: mobility::Selector::All,
         to: vec![target as u16],
     };
@@ -464,12 +464,12 @@ fn last_word_is_lost(
         members.step(first);
     }
     if with_home {
-        members.settle();
+        members.run_until_quiet();
         members.start(0);
-        members.switch(0).wait_to_be_told(SECOND);
+        members.switch(0).wait_for_resync(SECOND);
     }
     for _ in 0..12 {
-        members.settle();
+        members.run_until_quiet();
         members.now += SECOND / 2;
     }
     members.feed(0, (0..30).map(|n| out(2000 + n)));
@@ -542,17 +542,17 @@ fn word_for_an_incarnation_before(was_offered: bool) -> Members {
     assert_eq!(groups.len(), 4);
     if was_offered {
         members.runtime(0).order(everywhere(0, 2)).unwrap();
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.flows(), [0, 8]);
     }
     for group in groups {
         members.say(0, 2, |frame| {
             Message::begin(frame);
-            let back = SwitchSays::Moved(RuntimeId(0), Epoch::default().next());
+            let back = SwitchMessage::Moved(RuntimeId(0), Epoch::default().next());
             assert!(Message::Switch(group, back).append(frame));
         });
     }
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows().iter().sum::<u64>(), 4);
     members
 }
@@ -594,18 +594,18 @@ fn called_back_as_in_the_incarnation_before(steps: usize) -> Vec<String> {
         let epoch = Epoch::default().next().next();
         members.say(0, 2, |frame| {
             Message::begin(frame);
-            let back = SwitchSays::Moved(RuntimeId(0), epoch);
+            let back = SwitchMessage::Moved(RuntimeId(0), epoch);
             assert!(Message::Switch(group, back).append(frame));
         });
     }
-    members.settle();
+    members.run_until_quiet();
     members.runtime(0).order(everywhere(0, 2)).unwrap();
     for step in 0..steps {
         members.now += 1000;
         members.step([1, 2, 1, 0][step % 4]);
     }
     members.runtime(0).call_back_all();
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows().iter().sum::<u64>(), 2);
     members.runtime(1).moves_left()
 }

@@ -125,7 +125,7 @@ fn a_flow_whose_replies_are_anothers_at_another_runtime_is_refused() {
     assert_eq!(addresses(&cluster.sent()[3]), ([192, 0, 2, 1], [10, 0, 0, 1]));
     cluster.check();
     cluster.now += 400 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.routes(), 0);
     // Nothing is held against the others.
     cluster.feed(0, [udp(1, 1000, 2, 80, false, b"")]);

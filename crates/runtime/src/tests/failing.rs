@@ -9,7 +9,7 @@ use super::replica::{Stamp, out, reply, stamps_of};
 use super::waits::Sleeper;
 use super::*;
 use crate::env::LinkTo;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::switch::{Policy, SideRule, Switch};
 use crate::worker::failing::Wreck;
 use nf::WorkerInfo;
@@ -120,7 +120,7 @@ impl Process {
             process.runtimes.push(Some(runtime));
         }
         for (number, (links, peers)) in to_runtimes.into_iter().zip(among).enumerate() {
-            let settings = crate::switch::Settings {
+            let settings = crate::switch::SwitchSettings {
                 switch: number as u8,
                 switches: switches as u8,
                 seed: HashSeed::FIXED,
@@ -220,7 +220,7 @@ impl Process {
         }
     }
 
-    pub fn settle(&mut self) {
+    pub fn run_until_quiet(&mut self) {
         let (mut idle, mut rounds) = (0, 0);
         while idle < 3 {
             rounds += 1;
@@ -234,7 +234,7 @@ impl Process {
 
     pub fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = super::Sent>) {
         self.switches[switch].port_mut(0).input.extend(packets);
-        self.settle();
+        self.run_until_quiet();
     }
 
     pub fn sent(&mut self) -> Vec<super::Sent> {
@@ -270,10 +270,10 @@ impl Process {
         // Packets behind a call wait twice each.
         while self.runtimes.iter().flatten().any(Runtime::has_waiting) {
             self.now += SECOND / 100;
-            self.settle();
+            self.run_until_quiet();
         }
         self.now += 400 * SECOND;
-        self.settle();
+        self.run_until_quiet();
         self.assert_conserved(what);
         for switch in &self.switches {
             let (pool, stats) = (switch.pool(), switch.stats());
@@ -325,7 +325,7 @@ fn with_copies_flows_go_on_after_any_step() {
             _ => out(3000 + step % 16),
         });
         process.fail(0);
-        process.settle();
+        process.run_until_quiet();
         let stats = process.runtimes[1].as_ref().unwrap().stats();
         assert!(
             stats.recovered[0] >= before[0] && stats.recovered[1] == 0,
@@ -369,7 +369,7 @@ fn without_copies_what_was_in_hand_is_lost_and_its_buffers_come_home() {
         if moves {
             // From the runtime that fails, or to it.
             let from = steps % 2;
-            let order = Order {
+            let order = MoveOrder {
                 selector: Selector::All,
                 to: vec![1 - from as u16],
             };
@@ -379,7 +379,7 @@ fn without_copies_what_was_in_hand_is_lost_and_its_buffers_come_home() {
             });
         }
         process.fail(0);
-        process.settle();
+        process.run_until_quiet();
         let stats = &process.wrecks[0].as_ref().unwrap().stats;
         let failed = stats.dropped.iter().find(|named| named.name == "runtime_failed");
         lost += failed.map_or(0, |named| named.count);
@@ -404,7 +404,7 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
         // before would be lost.
         let fails_again = steps % 2 == 1;
         if fails_again {
-            process.settle();
+            process.run_until_quiet();
         }
         for worker in (0..4).cycle() {
             if process.is_forgotten(0) {
@@ -421,13 +421,13 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
         }
         if fails_again {
             process.fail(0);
-            process.settle();
+            process.run_until_quiet();
             process.follow(0);
-            process.settle();
+            process.run_until_quiet();
             // A runtime that has not met it reports no copies: that is waited for.
             process.now += 2 * SECOND;
         }
-        process.settle();
+        process.run_until_quiet();
         assert_eq!(process.flows(), [0, 8], "{what}");
         process.feed(0, (20..24).map(packet_of));
         let flows = process.flows();
@@ -438,7 +438,7 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
         assert_eq!((places.len(), different.len()), (12, 12), "{what}");
         // Its flows are at it once the other has failed.
         process.fail(1);
-        process.settle();
+        process.run_until_quiet();
         assert_eq!(process.flows(), [12, 0], "{what}");
         process.assert_conserved(&what);
         process.assert_all_is_home(&what);
@@ -455,12 +455,12 @@ fn a_block_that_goes_home_has_no_group_at_the_replica() {
         process.feed(0, (1..4).map(packet_of));
         assert_eq!(process.flows(), [1, 1, 1]);
         // The group of the third runtime goes to the first one, with its block.
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![0],
         };
         process.runtimes[2].as_mut().unwrap().order(order).unwrap();
-        process.settle();
+        process.run_until_quiet();
         assert_eq!(process.flows(), [2, 1, 0]);
         // It ends there, while the replica, which is the second, stands still; and the third gives
         // its blocks to other hosts.
@@ -484,7 +484,7 @@ fn a_block_that_goes_home_has_no_group_at_the_replica() {
             }
         });
         process.fail(0);
-        process.settle();
+        process.run_until_quiet();
         let blocks = process.runtimes.iter().flatten().flat_map(Runtime::blocks);
         let places: Vec<_> = blocks.map(|(place, _)| place).collect();
         let different: HashSet<_> = places.iter().collect();

@@ -4,7 +4,7 @@
 use super::flows::{Hosts, Masquerade, Meter};
 use super::spread::{Cluster, cluster};
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::switch::Policy;
 use std::format;
 use std::vec;
@@ -45,12 +45,12 @@ fn go_on(cluster: &mut Cluster, what: &str) {
     assert_eq!(cluster.sent().len(), before + 20, "{what}");
     for (from, to) in [(SOURCE, TARGET), (TARGET, SOURCE)] {
         cluster.runtimes[from].set_move_timeout(SECOND);
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![to as u16],
         };
         let number = cluster.runtimes[from].order(order).unwrap();
-        cluster.settle();
+        cluster.run_until_quiet();
         let receipt = cluster.runtimes[from].receipt(number).unwrap();
         assert!(
             receipt.is_over && receipt.failed + receipt.refused == 0,
@@ -65,7 +65,7 @@ fn fence_after(steps: usize, called_back: CalledBack, goes_on: bool, plan: &Plan
     let what = format!("after {steps}, called back {called_back:?}, goes on {goes_on}");
     let mut cluster = cluster(2, 2, Policy::RoundRobin, plan, 64);
     cluster.feed(0, packets(1000..1020));
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![TARGET as u16],
     };
@@ -83,7 +83,7 @@ fn fence_after(steps: usize, called_back: CalledBack, goes_on: bool, plan: &Plan
     for step in steps..steps + 200 {
         cluster.one_step(step);
     }
-    cluster.settle();
+    cluster.run_until_quiet();
     for runtime in &cluster.runtimes {
         assert_eq!(runtime.moves_left(), Vec::<std::string::String>::new(), "{what}");
         assert_conserved(runtime);
@@ -96,7 +96,7 @@ fn fence_after(steps: usize, called_back: CalledBack, goes_on: bool, plan: &Plan
     }
     cluster.check();
     cluster.now += 400 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     let flows: Vec<u64> = cluster
         .runtimes
         .iter()
@@ -131,7 +131,7 @@ fn a_target_that_is_fenced_ends_what_it_has() {
     for steps in 0..60 {
         let mut cluster = cluster(2, 2, Policy::RoundRobin, &plan, 64);
         cluster.feed(0, packets(1000..1020));
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![TARGET as u16],
         };
@@ -140,7 +140,7 @@ fn a_target_that_is_fenced_ends_what_it_has() {
         let before = cluster.runtimes[TARGET].stats().flows;
         cluster.runtimes[TARGET].fence_all(0);
         (steps..steps + 200).for_each(|step| cluster.one_step(step));
-        cluster.settle();
+        cluster.run_until_quiet();
         ended += before.saturating_sub(cluster.runtimes[TARGET].stats().flows);
         for runtime in &cluster.runtimes {
             assert_conserved(runtime);

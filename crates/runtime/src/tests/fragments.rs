@@ -176,7 +176,7 @@ fn a_tiny_table_holds_no_more_than_its_bound() {
     for switch in &mut cluster.switches {
         switch.finish();
     }
-    cluster.settle();
+    cluster.run_until_quiet();
     cluster.check();
     assert_eq!(drops_of(&cluster, "fragment_unknown"), held);
 }
@@ -223,7 +223,7 @@ proptest! {
                 cluster.switches[at].step(now);
             }
         }
-        cluster.settle();
+        cluster.run_until_quiet();
         cluster.check();
         // So many wait at once that a table for 64 datagrams may refuse some: nothing else goes
         // missing.

@@ -43,7 +43,7 @@ pub(super) fn packet_of(host: u8) -> (Side, Vec<u8>) {
 /// All flows over: nothing may be left.
 pub(super) fn assert_nothing_stays(cluster: &mut Cluster) {
     cluster.now += 400 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     cluster.check();
     let flows: u64 = cluster.runtimes.iter().map(|r| r.stats().flows).sum();
     let routes: Vec<_> = cluster.switches.iter().map(|s| s.route_keys()).collect();
@@ -67,7 +67,7 @@ fn a_route_that_no_flow_uses_ends() {
     assert_eq!(cluster.sent().len(), 102);
     assert_eq!(cluster.routes(), 1);
     cluster.now += 400 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.routes(), 0);
 }
 
@@ -82,7 +82,7 @@ fn a_route_that_was_not_used_for_billions_of_packets_ends() {
         cluster.switches[0].age_links(others);
         cluster.runtimes[0].age_links(others);
         cluster.now += 400 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_eq!(
             (cluster.runtimes[0].stats().flows, cluster.routes()),
             (0, 0),
@@ -103,7 +103,7 @@ fn a_question_is_answered_with_the_last_buffers() {
         cluster.feed(1, [frame(other, one), frame(one, other)]);
     }
     cluster.now += 400 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.routes(), 0);
     assert!(cluster.runtimes[0].finished());
 }
@@ -343,7 +343,7 @@ proptest! {
             }
         }
         cluster.now = now;
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_nothing_stays(&mut cluster);
     }
 }

@@ -39,7 +39,7 @@ fn feed(
 
 #[test]
 fn groups_stay_where_they_are_while_tables_grow() {
-    let settings = crate::switch::Settings {
+    let settings = crate::switch::SwitchSettings {
         switch: 0,
         switches: 1,
         seed: HashSeed::FIXED,
@@ -77,7 +77,7 @@ fn groups_stay_where_they_are_while_tables_grow() {
     for (key, runtime) in first {
         let mut frame = frames.take().unwrap();
         Message::begin(&mut frame);
-        assert!(Message::Idle(GroupKey::of_flow(key), u64::MAX).append(&mut frame));
+        assert!(Message::GroupEmpty(GroupKey::of_flow(key), u64::MAX).append(&mut frame));
         ends[runtime].outgoing.borrow_mut().push_back(frame);
         switch.step(2);
         ends[0]

@@ -31,7 +31,7 @@ fn fail_both(steps: usize, begin_again: bool) -> u64 {
         members.step([0, 1, HEIR, LAST][step % 4]);
     }
     members.stop(HEIR);
-    members.settle();
+    members.run_until_quiet();
     let [recovered, lost] = members.runtime(2).stats().recovered;
     assert!(
         recovered >= u64::from(FLOWS) && lost == 0,
@@ -41,7 +41,7 @@ fn fail_both(steps: usize, begin_again: bool) -> u64 {
     if begin_again {
         members.start(FAILED);
         members.start(HEIR);
-        members.settle();
+        members.run_until_quiet();
     }
     members.feed(1, packets().rev());
     members.assert_one_home();

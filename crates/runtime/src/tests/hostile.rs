@@ -9,7 +9,7 @@ use super::flows::{Hosts, Masquerade, Meter};
 use super::groups::{Leaser, Service};
 use super::spread::{Cluster, cluster, cluster_of_clocks};
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::switch::Policy;
 use nf::{Cx, FlowState, Packet, Plain, Verdict, WorkerInfo, network_function};
 use proptest::prelude::*;
@@ -165,7 +165,7 @@ fn a_state_that_is_none_is_refused_and_the_others_go_on() {
         cluster.switches[0].set_leaving(1, true);
         feed(&mut cluster);
         assert_eq!(cluster.runtimes[0].stats().flows, 8);
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![1],
         };
@@ -194,7 +194,7 @@ fn a_state_that_is_none_is_refused_and_the_others_go_on() {
             cluster.switches[0].step(cluster.now);
         }
         assert_eq!(changed, 1, "no state was seen");
-        cluster.settle();
+        cluster.run_until_quiet();
         let receipt = cluster.runtimes[0].receipt(number).unwrap();
         assert!(receipt.is_over, "{receipt:?}");
         let refused = if whole { 8 } else { 1 };
@@ -209,7 +209,7 @@ fn a_state_that_is_none_is_refused_and_the_others_go_on() {
         feed(&mut cluster);
         assert_eq!(cluster.sent().len(), 16);
         cluster.now += 400 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         cluster.check();
         assert_eq!(cluster.routes(), 0);
     }
@@ -240,7 +240,7 @@ proptest! {
             cluster.switches[usize::from(packet % 2)].port_mut(0).input.push_back(frame);
             if order < 2 {
                 let to = vec![1 - u16::from(order)];
-                cluster.runtimes[usize::from(order)].order(Order { selector: Selector::All, to }).unwrap();
+                cluster.runtimes[usize::from(order)].order(MoveOrder { selector: Selector::All, to }).unwrap();
             }
             cluster.now += 1000;
             match worker {
@@ -274,13 +274,13 @@ proptest! {
             prop_assert_eq!(runtime.moves_left(), Vec::<std::string::String>::new());
         }
         cluster.now += 400 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         check_flows(&cluster);
         // Flows that came with a deadline that is weeks away.
         for runtime in &mut cluster.runtimes {
             while !runtime.finish(100) {}
         }
-        cluster.settle();
+        cluster.run_until_quiet();
         for runtime in &cluster.runtimes {
             let stats = runtime.stats();
             prop_assert_eq!((stats.flows, stats.held, stats.groups), (0, 0, 0));

@@ -9,9 +9,9 @@ use crate::replica::BROKEN;
 use crate::switch::Policy;
 use std::vec;
 
-/// Flows of the first runtime move to the third, and after so many steps the first fails. The target
-/// sees that before the switch does, which sends it more packets. How many flows there are then at
-/// most.
+/// Flows of the first runtime move to the third, and after so many steps the first fails. The
+/// target sees that before the switch does, which sends it more packets. How many flows there are
+/// then at most.
 fn fail_unseen_by_a_switch(steps: usize) -> u64 {
     let mut members = moving(steps);
     let incarnation = members.incarnations[1].get();
@@ -62,7 +62,7 @@ fn stand_still_as_heir() {
     let mut members = Members::none(1, 3, Policy::RoundRobin, plan(vec![factory::<Stamp>()]));
     (members.is_replicated, members.recovery_max) = (true, SECOND);
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     let before = members.flows();
     members.stop(1);
@@ -76,7 +76,7 @@ fn stand_still_as_heir() {
         steps(&mut members, &[2], 1);
         members.assert_one_home();
     }
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(1).stats().recovered, [before[0], 0]);
     for (port, stamps) in stamps(&mut members) {
         assert_eq!(stamps.iter().max(), Some(&2), "{port}");
@@ -112,7 +112,7 @@ fn move_past_each_other(order_second: impl FnOnce(&mut Members)) {
     let held = members.queues[&(1, 2)].take();
     order_second(&mut members);
     members.queues[&(1, 2)].replace(held);
-    members.settle();
+    members.run_until_quiet();
     let refused = [0, 1].map(|r| members.runtime(r).stats().words_refused);
     members.assert_one_home();
     members.check();

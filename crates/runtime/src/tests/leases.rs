@@ -9,7 +9,7 @@ use super::*;
 use crate::group::GroupKey;
 use crate::members::{WorkerGone, gone_between};
 use crate::message::Message;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::record::Record;
 use crate::switch::Policy;
 use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
@@ -82,10 +82,10 @@ fn leased(function: Box<dyn Factory>) -> Members {
     }
     // Some questions and answers.
     for _ in 0..8 {
-        members.settle();
+        members.run_until_quiet();
         members.now += LEASE / 4;
     }
-    members.settle();
+    members.run_until_quiet();
     members
 }
 
@@ -104,7 +104,7 @@ fn with_leases_traffic_passes_and_leases_are_renewed() {
     assert_eq!((sent(&mut members), members.flows()), (8, vec![4, 4]));
     for _ in 0..40 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     members.feed(0, packets(1..9));
     assert_eq!((sent(&mut members), members.dropped("no_lease")), (16, 0));
@@ -140,7 +140,7 @@ fn a_runtime_that_stood_still_transmits_nothing_after_its_lease() {
     // It is a member still: it has its lease again, and its flows.
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     members.feed(0, packets(1..9));
     assert_eq!(sent(&mut members) - before, 12);
@@ -160,7 +160,7 @@ fn a_runtime_without_a_lease_ends_no_flow() {
     assert_eq!(members.flows(), [4, 4]);
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     assert_eq!(members.flows(), [0, 0]);
     members.check();
@@ -185,14 +185,14 @@ fn a_runtime_without_a_lease_fires_no_timer() {
     assert_eq!(lines(&mut members), 0, "a timer's call writes one");
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     assert_ne!(lines(&mut members), 0);
 }
 
 /// Which incarnations of their target the re-routes name that the first runtime says to the switch.
 fn incarnations_named(members: &mut Members) -> Vec<u64> {
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1],
     };
@@ -226,7 +226,7 @@ fn a_source_names_the_incarnation_of_a_target() {
         begin(&mut members, worker, incarnation, view(1, &incarnations));
     }
     for _ in 0..8 {
-        members.settle();
+        members.run_until_quiet();
         members.now += LEASE / 4;
     }
     members.feed(0, packets(1..9));
@@ -253,13 +253,13 @@ fn processed(members: &mut Members) -> u64 {
     members.runtime(1).stats().counters[0].count
 }
 
-/// Four groups move. Their target has kept a packet of each, stands still for longer than its lease,
-/// and reads their states then.
+/// Four groups move. Their target has kept a packet of each, stands still for longer than its
+/// lease, and reads their states then.
 fn with_states_that_came_late() -> Members {
     let mut members = with_leases();
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![4, 4]);
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1],
     };
@@ -307,15 +307,15 @@ fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease(
     assert_eq!((processed(&mut members), members.dropped("no_lease")), (8, 4));
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     members.feed(0, packets(1..9));
     assert_eq!((members.flows(), processed(&mut members)), (vec![0, 8], 16));
     members.check();
 }
 
-/// A view may have removed it, and its source have heard nothing of that: with its own copies let go
-/// of, the groups would be lost.
+/// A view may have removed it, and its source have heard nothing of that: with its own copies let
+/// go of, the groups would be lost.
 #[test]
 fn a_target_without_a_lease_does_not_say_that_groups_have_arrived() {
     for (rule, kept) in [("", 4), ("done waits for a lease", 0)] {
@@ -327,7 +327,7 @@ fn a_target_without_a_lease_does_not_say_that_groups_have_arrived() {
         crate::replica::BROKEN.set("");
         for _ in 0..12 {
             members.now += LEASE / 4;
-            members.settle();
+            members.run_until_quiet();
         }
         assert_eq!(
             (moving(&mut members, 0, |_| true), members.flows()),
@@ -369,7 +369,7 @@ fn a_switch_without_a_majority_reads_no_port_and_sends_nothing() {
     assert_eq!(members.switch(0).port_mut(0).input.len(), 8);
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     // Packets that waited have come in, and those that a runtime had before its own lease was back
     // are counted.
@@ -386,7 +386,7 @@ fn a_link_that_ends_suspends_and_a_view_removes() {
     let mut members = with_leases();
     members.feed(0, packets(1..9));
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     let before = sent(&mut members);
     members.feed(0, packets(1..9));
     // No runtime has its flows meanwhile.
@@ -403,7 +403,7 @@ fn a_link_that_ends_suspends_and_a_view_removes() {
         2,
         view(2, &[(ALL[0], 1), (ALL[1], 2), (ALL[2], 1)]),
     );
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![0, 4]);
     let second = view(2, &[(ALL[0], 1), (ALL[1], 2), (ALL[2], 1)]);
@@ -411,7 +411,7 @@ fn a_link_that_ends_suspends_and_a_view_removes() {
     hear(&mut members, 2, &second);
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     let before = sent(&mut members);
     members.feed(0, packets(1..9));
@@ -436,7 +436,7 @@ fn what_a_removed_incarnation_says_is_dropped() {
     hear(&mut members, 0, &second);
     hear(&mut members, 2, &second);
     let before = sent(&mut members);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(sent(&mut members) - before, 4, "the other one's");
     assert_eq!(members.dropped("peer_gone"), 4);
     // Its flows begin at the other.
@@ -446,7 +446,7 @@ fn what_a_removed_incarnation_says_is_dropped() {
     // It hears of it in the end, and has no effect.
     hear(&mut members, 1, &second);
     assert!(members.runtime(0).membership_mut().unwrap().is_fenced());
-    members.settle();
+    members.run_until_quiet();
     members.check();
 }
 
@@ -462,7 +462,7 @@ fn a_worker_that_joins_meets_the_next_incarnation_of_one_that_was_removed_before
     members.start(1);
     begin(&mut members, 1, 2, fourth.clone());
     hear(&mut members, 0, &fourth);
-    members.settle();
+    members.run_until_quiet();
     // Then the second begins again.
     let fifth = view(5, &[(ALL[0], 1), (ALL[1], 2), (ALL[2], 2)]);
     members.stop(2);
@@ -472,17 +472,17 @@ fn a_worker_that_joins_meets_the_next_incarnation_of_one_that_was_removed_before
     hear(&mut members, 1, &fifth);
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     // They know each other: groups move between them.
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![4, 4]);
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1],
     };
     members.runtime(0).order(order).unwrap();
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), vec![0, 8]);
     members.check();
 }
@@ -493,10 +493,10 @@ fn a_switch_that_joins_late_waits_from_then_on_to_be_told() {
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![4, 4]);
     members.stop(0);
-    members.settle();
+    members.run_until_quiet();
     // To join takes longer than the switch waits at most.
     members.start(0);
-    members.switch(0).wait_to_be_told(LEASE / 2);
+    members.switch(0).wait_for_resync(LEASE / 2);
     members.now += 4 * LEASE;
     let second = view(2, &[(ALL[0], 2), (ALL[1], 1), (ALL[2], 1)]);
     begin(&mut members, 0, 2, second.clone());
@@ -512,7 +512,7 @@ fn a_switch_that_joins_late_waits_from_then_on_to_be_told() {
     assert_eq!(members.flows(), vec![4, 4]);
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     assert_eq!(members.flows(), vec![4, 4]);
     members.check();
@@ -525,9 +525,9 @@ fn a_switch_that_begins_again_waits_for_each_runtime_of_its_view_and_no_time_dec
         members.feed(0, packets(1..9));
         assert_eq!(members.flows(), vec![4, 4]);
         members.stop(0);
-        members.settle();
+        members.run_until_quiet();
         members.start(0);
-        members.switch(0).wait_to_be_told(LEASE / 2);
+        members.switch(0).wait_for_resync(LEASE / 2);
         let second = view(2, &[(ALL[0], 2), (ALL[1], 1), (ALL[2], 1)]);
         begin(&mut members, 0, 2, second.clone());
         hear(&mut members, 1, &second);
@@ -567,7 +567,7 @@ fn a_switch_that_begins_again_waits_for_each_runtime_of_its_view_and_no_time_dec
         }
         for _ in 0..12 {
             members.now += LEASE / 4;
-            members.settle();
+            members.run_until_quiet();
         }
         if !is_removed {
             assert_eq!(members.flows(), vec![4, 4]);
@@ -614,10 +614,10 @@ fn a_runtime_joins_when_all_switches_that_run_hear_it_and_takes_no_groups_before
     assert!(!members.runtime(0).is_linked());
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     assert!(members.runtime(0).is_linked());
-    assert!(members.runtime(1).has_heard_leaving(0));
+    assert!(members.runtime(1).knows_leaving(0));
     let second = stands(2, Standing::Running);
     for worker in 0..4 {
         let machine = match worker {
@@ -630,8 +630,8 @@ fn a_runtime_joins_when_all_switches_that_run_hear_it_and_takes_no_groups_before
             _ => members.runtime(worker - 2).members(2, &[]),
         }
     }
-    members.settle();
-    assert!(!members.runtime(1).has_heard_leaving(0));
+    members.run_until_quiet();
+    assert!(!members.runtime(1).knows_leaving(0));
 }
 
 #[test]
@@ -666,7 +666,7 @@ fn switches_grant_each_other_over_their_own_link() {
     }
     for _ in 0..12 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     // Of four votes the second switch has one, and the runtime's is not enough.
     assert!((0..2).all(|switch| members.switch(switch).is_linked()));
@@ -713,7 +713,7 @@ fn what_a_removed_runtime_says_behind_its_incarnation_is_dropped() {
     }
     for _ in 0..8 {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
     members.stop(1);
     let second = view(2, &[(ALL[0], 1), (ALL[2], 1)]);
@@ -736,12 +736,12 @@ fn what_a_removed_runtime_says_behind_its_incarnation_is_dropped() {
     // It was moving the group when it was removed, and has not heard of that.
     let says = [
         Message::Routed(group),
-        Message::BlockTold(block, group),
+        Message::BlockTentative(block, group),
         Message::DrainMarker(group, RuntimeId(1), Epoch::default()),
-        Message::AllTold,
+        Message::Resynced,
     ];
     say_as_removed(&mut members, (1, 0), &says);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(known(&mut members), before);
     members.check();
 }
@@ -756,7 +756,7 @@ fn what_a_removed_switch_says_behind_its_incarnation_is_dropped() {
     hear(&mut members, 1, &second);
     hear(&mut members, 2, &second);
     let flow = members.runtime(0).flows(0, 1).0[0].key;
-    let says = [Message::Taken(GroupKey::of_flow(flow)), Message::AllTold];
+    let says = [Message::RouteConflict(GroupKey::of_flow(flow)), Message::Resynced];
     say_as_removed(&mut members, (0, 1), &says);
     members.step(1);
     assert_eq!(members.flows(), vec![4, 4]);
@@ -774,7 +774,7 @@ fn an_incarnation_that_was_removed_before_a_worker_began_is_not_heard_there() {
         hear(&mut members, 0, &fourth);
         members.start(2);
         begin(&mut members, 2, 2, fourth);
-        members.settle();
+        members.run_until_quiet();
         members.play(1, true);
         members.step(2);
         members.say(1, 2, |frame| {
@@ -788,7 +788,7 @@ fn an_incarnation_that_was_removed_before_a_worker_began_is_not_heard_there() {
             members.step(2);
         }
         // An incarnation of a view that is not here yet is heard.
-        assert_eq!(members.runtime(1).has_heard_leaving(0), since == 9);
+        assert_eq!(members.runtime(1).knows_leaving(0), since == 9);
         members.stop(1);
     }
 }

@@ -73,7 +73,7 @@ const FOUR: [WorkerId; 4] = [
 fn pass(members: &mut Members, quarters: usize) {
     for _ in 0..quarters {
         members.now += LEASE / 4;
-        members.settle();
+        members.run_until_quiet();
     }
 }
 
@@ -156,7 +156,7 @@ fn a_switch_learns_first() -> (usize, [u64; 2]) {
         .for_each(|worker| hear(&mut members, *worker, &second));
     members.start(0);
     begin(&mut members, 0, 2, second);
-    members.switch(0).wait_to_be_told(4 * LEASE);
+    members.switch(0).wait_for_resync(4 * LEASE);
     pass(&mut members, 24);
     let third = view(3, &incarnations(&[(0, 2), (2, 1), (3, 1)]));
     members.switch(0).port_mut(0).input.extend(packets(1..31));

@@ -154,14 +154,14 @@ fn of_runtimes(switches: usize, runtimes: usize) -> Members {
     for switch in 0..switches {
         members.switch(switch).set_handicaps(vec![0, 1000, 1000]);
     }
-    members.settle();
+    members.run_until_quiet();
     members
 }
 
 fn go_on(members: &mut Members, milliseconds: u64) {
     for _ in 0..milliseconds {
         members.now += 1_000_000;
-        members.settle();
+        members.run_until_quiet();
     }
 }
 
@@ -211,7 +211,7 @@ fn a_runtime_that_runs_dry_has_blocks_of_others() {
     assert_eq!(members.dropped("no_block"), 1);
     // Everything goes home, but for blocks that stay borrowed and free.
     members.now += 20 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     go_on(&mut members, 10);
     assert_eq!(assert_apart(&mut members, "over"), 16);
     assert!(has(&mut members, 1).iter().all(|number| number / SHARE == 1));
@@ -235,7 +235,7 @@ fn a_worker_dies_during_a_loan_and_no_block_is_two_runtimes() {
                 }
                 members.start(worker);
                 if worker < switches {
-                    members.switch(worker).wait_to_be_told(SECOND);
+                    members.switch(worker).wait_for_resync(SECOND);
                 }
                 for step in 0..3 * (switches + 2) {
                     members.now += 1000;
@@ -246,7 +246,7 @@ fn a_worker_dies_during_a_loan_and_no_block_is_two_runtimes() {
                         assert_apart(&mut members, &what);
                     }
                 }
-                members.settle();
+                members.run_until_quiet();
                 assert_apart(&mut members, &what);
                 // The new runtime takes hosts, too.
                 fill(&mut members, 0, 20..26);
@@ -274,7 +274,7 @@ fn leave(members: &mut Members, switches: usize) {
     go_on(members, 5);
     assert!(members.runtime(1).has_no_flows());
     members.stop(switches + 1);
-    members.settle();
+    members.run_until_quiet();
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_runtime_that_leaves_lends_all_and_what_has_no_home_is_kept() {
     // The next of its number begins with none of them, and has some again.
     fill(&mut members, 0, 1..10);
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(assert_apart(&mut members, "home again"), 16);
     go_on(&mut members, 5);
     assert_eq!(assert_apart(&mut members, "later"), 16);
@@ -328,18 +328,18 @@ fn what_a_runtime_had_lent_as_it_left_is_its_next_ones_though_no_switch_knows() 
         members.runtime(1).set_leaving(true);
         go_on(&mut members, 5);
         let before = members.take(1);
-        members.settle();
+        members.run_until_quiet();
         members.stop(0);
         go_on(&mut members, 5);
         members.start(0);
-        members.switch(0).wait_to_be_told(SECOND);
+        members.switch(0).wait_for_resync(SECOND);
         for step in 0..steps {
             members.now += 1000;
             members.step(step % (switches + 1));
         }
         members.start(switches + 1);
         members.runtime(1).inherit(before);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(assert_apart(&mut members, "home again"), 16, "{switches} {steps}");
         assert_eq!(has(&mut members, 1).len(), 16 - 11, "{switches} {steps}");
         go_on(&mut members, 5);
@@ -360,8 +360,8 @@ fn a_runtime_that_was_to_leave_takes_groups_when_it_has_blocks_again() {
     assert_eq!(assert_apart(&mut members, "stays"), 16);
 }
 
-/// Another runtime has ports, and too few to lend some: new hosts go there, however long that is so,
-/// and groups that move may come. Neither holds where the rule is broken.
+/// Another runtime has ports, and too few to lend some: new hosts go there, however long that is
+/// so, and groups that move may come. Neither holds where the rule is broken.
 #[test]
 fn a_dry_runtime_gets_no_new_host_while_another_has_ports() {
     for is_broken in [false, true] {
@@ -393,7 +393,7 @@ fn a_dry_runtime_gets_no_new_host_while_another_has_ports() {
         assert!(!members.runtime(1).is_dry());
         // Hosts end, and blocks are lent again.
         members.now += 20 * SECOND;
-        members.settle();
+        members.run_until_quiet();
         go_on(&mut members, 400);
         assert!(!has(&mut members, 1).is_empty() && !members.runtime(1).is_dry());
         fill(&mut members, 0, 20..21);
@@ -447,7 +447,7 @@ fn a_worker_dies_while_blocks_are_left_or_kept_and_none_is_two_runtimes() {
                 }
                 members.start(worker);
                 if worker < switches {
-                    members.switch(worker).wait_to_be_told(SECOND);
+                    members.switch(worker).wait_for_resync(SECOND);
                 }
                 let others = others.max(worker + 1);
                 for step in 0..3 * others {
@@ -459,7 +459,7 @@ fn a_worker_dies_while_blocks_are_left_or_kept_and_none_is_two_runtimes() {
                         assert_apart_of(&mut members, others - switches, &what);
                     }
                 }
-                members.settle();
+                members.run_until_quiet();
                 assert_apart_of(&mut members, others - switches, &what);
                 // The new runtime takes hosts, too.
                 fill(&mut members, 0, 20..26);

@@ -147,7 +147,7 @@ fn after_a_move() -> Members {
     fill(&mut members, 0, 1..7);
     assert_eq!(members.flows(), [3, 3]);
     members.runtime(0).order(everywhere(0, 2)).unwrap();
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), [0, 6]);
     assert_eq!(blocks(&mut members, 2), [6, 6]);
     members
@@ -172,10 +172,10 @@ fn what_a_runtime_that_begins_anew_had_lent_is_given_to_nobody_else() {
         let mut members = after_a_move();
         for switch in switches {
             members.start(*switch);
-            members.switch(*switch).wait_to_be_told(WAIT);
+            members.switch(*switch).wait_for_resync(WAIT);
         }
         members.start(2);
-        members.settle();
+        members.run_until_quiet();
         // It takes hosts again, with other blocks.
         fill(&mut members, 1, 10..14);
         assert_eq!(members.flows(), [4, 6], "{switches:?}");
@@ -195,13 +195,13 @@ fn a_runtime_begins_no_group_before_it_is_told_which_blocks_are_in_use() {
     // The second switch is not there, and may know of blocks that the first does not.
     members.stop(1);
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     fill(&mut members, 0, 10..14);
     assert_eq!(members.dropped("too_early"), 0);
     assert_eq!(members.flows()[0], 0);
     let there = members.flows()[1];
     members.now += 2 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     fill(&mut members, 0, 20..24);
     assert!(members.flows()[0] > 0);
     let count = members.flows().iter().sum::<u64>();
@@ -217,13 +217,13 @@ fn a_runtime_that_is_there_alone_takes_nothing_before_it_is_told() {
     let mut members = Members::all(2, 1, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     members.stop(1);
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     fill(&mut members, 0, 1..40);
     let early = members.dropped("too_early");
     assert!(early > 0);
     assert_eq!(members.flows(), [0]);
     members.start(1);
-    members.settle();
+    members.run_until_quiet();
     fill(&mut members, 0, 1..6);
     assert_eq!(members.dropped("too_early"), early);
     assert!(members.flows()[0] > 0);
@@ -231,13 +231,13 @@ fn a_runtime_that_is_there_alone_takes_nothing_before_it_is_told() {
     members.assert_nothing_stays();
 }
 
-/// A runtime is removed, and the next of its number goes on with its functions. Its blocks have come
-/// back at the first switch before that one is met, and come back at the second one later. Whether
-/// anything of it is left to be waited for, and how many hosts get blocks then.
+/// A runtime is removed, and the next of its number goes on with its functions. Its blocks have
+/// come back at the first switch before that one is met, and come back at the second one later.
+/// Whether anything of it is left to be waited for, and how many hosts get blocks then.
 fn goes_on_with_functions_of_before() -> (bool, usize) {
     let mut members = after_a_move();
     let before = members.take(0);
-    members.settle();
+    members.run_until_quiet();
     members.now += 11 * SECOND;
     for worker in [3, 0].into_iter().cycle().take(200) {
         members.now += 1000;
@@ -247,9 +247,9 @@ fn goes_on_with_functions_of_before() -> (bool, usize) {
     members.delayed(3, 1, |members| {
         members.start(2);
         members.runtime(0).inherit(before);
-        members.settle();
+        members.run_until_quiet();
     });
-    members.settle();
+    members.run_until_quiet();
     let is_over = members.runtime(0).has_no_flows();
     let refused = members.dropped("no_block");
     fill(&mut members, 1, 100..116);
@@ -264,7 +264,7 @@ fn goes_on_with_functions_of_before() -> (bool, usize) {
 }
 
 #[test]
-fn blocks_that_a_forerunner_lent_come_home_whichever_switch_returns_them_first() {
+fn blocks_that_a_predecessor_lent_come_home_whichever_switch_returns_them_first() {
     assert_eq!(goes_on_with_functions_of_before(), (true, 16));
     crate::replica::BROKEN.set("what a forerunner lent is noted");
     let (is_over, got) = goes_on_with_functions_of_before();
@@ -279,10 +279,10 @@ fn blocks_that_a_forerunner_lent_come_home_whichever_switch_returns_them_first()
 fn a_block_comes_home_by_the_switches_that_knew_it() {
     let mut members = after_a_move();
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     // The second switch begins again, is told of the blocks, and says so.
     members.start(1);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(blocks(&mut members, 2), [6, 6]);
     assert_all_blocks_come_home(members);
 }

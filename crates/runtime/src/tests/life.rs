@@ -5,7 +5,7 @@ use super::groups::{Leaser, frame, inside, outside};
 use super::sessions::{Members, SECOND, everywhere};
 use super::spread::{Cluster, cluster, cluster_of_clocks};
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::replica::policy::{Copying, Policy as Copied};
 use crate::switch::Policy;
 use nf::{Affinity, Cx, FlowState, Packet, Time, Verdict, WorkerInfo, network_function};
@@ -114,7 +114,7 @@ pub(super) fn pass(cluster: &mut Cluster, seconds: u64) {
     // Tick by tick, as far as that matters: a look finds groups that were due long ago, too.
     for _ in 0..seconds {
         cluster.now += SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
     }
 }
 
@@ -136,12 +136,12 @@ impl Cluster {
     }
 
     pub(super) fn move_everything(&mut self, from: usize, to: u16) {
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![to],
         };
         let number = self.runtimes[from].order(order).unwrap();
-        self.settle();
+        self.run_until_quiet();
         assert!(self.runtimes[from].receipt(number).unwrap().is_over);
         assert!(self.runtimes[from].moves_left().is_empty());
     }
@@ -288,7 +288,7 @@ fn a_group_whose_time_is_over_while_it_moves_ends_once() {
         let mut cluster = cluster(2, 2, Policy::RoundRobin, &shy(), 64);
         cluster.feed(0, (1..9).map(|host| of(host, 1000)));
         pass(&mut cluster, REST - 1);
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![1],
         };
@@ -305,7 +305,7 @@ fn a_group_whose_time_is_over_while_it_moves_ends_once() {
                 }
             }
         }
-        cluster.settle();
+        cluster.run_until_quiet();
         pass(&mut cluster, 2);
         assert_eq!((sum(&cluster), cluster.routes()), ((0, 0), 0), "{steps}");
         assert_eq!(ended(&cluster), 8, "{steps}");
@@ -323,7 +323,7 @@ fn a_group_on_its_way_is_not_evicted() {
         cluster.feed(0, (1..9).map(|host| of(host, 1000)));
         cluster.move_everything(1, 0);
         assert_eq!(groups(&cluster), [(8, 8), (0, 0)]);
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![1],
         };
@@ -343,7 +343,7 @@ fn a_group_on_its_way_is_not_evicted() {
                 }
             }
         }
-        cluster.settle();
+        cluster.run_until_quiet();
         evicted += cluster.runtimes[0].stats().groups_evicted;
         cluster.check();
         cluster.assert_no_group_stays();
@@ -376,7 +376,7 @@ fn one_that_rests_takes_no_others_place_and_one_with_flows_does() {
     assert_eq!(cluster.runtimes[1].stats().groups_evicted, 1);
     // Nor is a resting group meant by an order for so many flows.
     let number = cluster.runtimes[1].order_some(everywhere(1, 2), &[], 1).unwrap();
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.runtimes[1].receipt(number).unwrap().moved, 1);
     assert_eq!(groups(&cluster), [(3, 2), (2, 2)]);
     cluster.check();
@@ -387,12 +387,12 @@ fn one_that_rests_takes_no_others_place_and_one_with_flows_does() {
 fn an_order_by_address_names_groups_without_flows_too() {
     let mut cluster = cluster(1, 2, Policy::RoundRobin, &shy(), 64);
     cluster.feed(0, (1..9).map(|host| of(host, 1000)));
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::Ends("10.0.0.0/30".parse().unwrap()),
         to: vec![1],
     };
     cluster.runtimes[0].order(order).unwrap();
-    cluster.settle();
+    cluster.run_until_quiet();
     // By turns, four each: of 1 to 3 one or two were at the first.
     let [(here, _), (there, _)] = groups(&cluster)[..] else {
         panic!()
@@ -412,7 +412,7 @@ fn a_switch_that_begins_again_is_told_of_it() {
     }
     for switch in [0, 1, 0] {
         members.start(switch);
-        members.settle();
+        members.run_until_quiet();
     }
     members.feed(1, (1..20).map(|host| of(host, 1001)));
     let stamps = stamps(&members.sent());
@@ -427,7 +427,7 @@ fn copied(copying: Copying) -> Members {
     let mut members = Members::none(2, 3, Policy::RoundRobin, shy());
     (members.copying, members.is_replicated) = (copying, true);
     (0..5).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     members
 }
 
@@ -463,7 +463,7 @@ fn a_group_without_flows_is_recovered() {
         let what = std::format!("{policy:?}");
         assert_eq!(members.flows(), [0, 0, 0]);
         members.stop(2);
-        members.settle();
+        members.run_until_quiet();
         let rests: Vec<_> = (1..3)
             .map(|runtime| members.runtime(runtime).stats().groups_resting)
             .collect();
@@ -473,11 +473,11 @@ fn a_group_without_flows_is_recovered() {
         assert_goes_on(&mut members, 3, &what);
         // Copies of recovered flows are at the next; and when these flows are over, too.
         members.now += (FLOW + 1) * SECOND;
-        members.settle();
+        members.run_until_quiet();
         members.start(2);
-        members.settle();
+        members.run_until_quiet();
         members.stop(3);
-        members.settle();
+        members.run_until_quiet();
         assert_goes_on(&mut members, 4, &what);
         members.assert_blocks_are_known(&what);
         members.check();
@@ -498,13 +498,13 @@ fn another_replica_gets_copies_of_groups_without_flows() {
     // Each replica in turn is gone and another takes its place, before a primary fails.
     for replica in [3, 4, 2] {
         members.stop(replica);
-        members.settle();
+        members.run_until_quiet();
         members.start(replica);
-        members.settle();
+        members.run_until_quiet();
     }
     assert_goes_on(&mut members, 3, "all have failed");
     members.now += (REST / 2) * SECOND;
-    members.settle();
+    members.run_until_quiet();
     members.assert_nothing_stays();
 }
 
@@ -513,9 +513,9 @@ fn a_recovered_group_rests_no_longer_than_it_would_have() {
     let mut members = copied(Copying::default());
     members.feed(0, (1..20).map(|host| of(host, 1000)));
     members.now += (REST - 2) * SECOND;
-    members.settle();
+    members.run_until_quiet();
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     let rests = |members: &mut Members| -> u64 {
         (1..3)
             .map(|runtime| members.runtime(runtime).stats().groups_resting)
@@ -523,7 +523,7 @@ fn a_recovered_group_rests_no_longer_than_it_would_have() {
     };
     assert_eq!(rests(&mut members), 19);
     members.now += 3 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(rests(&mut members), 0);
     members.assert_nothing_stays();
 }
@@ -539,7 +539,7 @@ fn groups_of_chains_without_copies_are_not_recovered() {
     let kept = members.runtime(0).stats().groups_resting;
     assert!((1..19).contains(&kept));
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     let rests: Vec<_> = (1..3)
         .map(|runtime| members.runtime(runtime).stats().groups_resting)
         .collect();
@@ -563,7 +563,7 @@ fn whenever_a_runtime_fails_no_group_goes_back_behind_what_has_left() {
         }
         let left = stamps(&members.sent());
         members.stop(2);
-        members.settle();
+        members.run_until_quiet();
         members.feed(1, (1..20).map(|host| of(host, 1003)));
         let after = stamps(&members.sent());
         for host in 1..20 {
@@ -581,7 +581,7 @@ fn whenever_a_runtime_fails_no_group_goes_back_behind_what_has_left() {
         members.assert_one_home();
         members.assert_blocks_are_known(&std::format!("{steps}"));
         members.now += 2 * (REST + FLOW) * SECOND;
-        members.settle();
+        members.run_until_quiet();
         let left = (1..3).map(|runtime| members.runtime(runtime).stats().groups);
         assert_eq!(left.sum::<u64>(), 0, "after {steps}");
     }
@@ -593,7 +593,7 @@ fn what_another_was_chosen_for_meanwhile_ends_although_it_rests() {
     let mut members = Members::all(1, 2, Policy::LeastLoaded, shy());
     members.feed(0, (1..21).map(|host| of(host, 1000)));
     members.start(0);
-    members.switch(0).wait_to_be_told(5000);
+    members.switch(0).wait_for_resync(5000);
     members
         .switch(0)
         .port_mut(0)
@@ -607,7 +607,7 @@ fn what_another_was_chosen_for_meanwhile_ends_although_it_rests() {
             members.step(1);
         }
     });
-    members.settle();
+    members.run_until_quiet();
     let rests: Vec<_> = (0..2)
         .map(|runtime| members.runtime(runtime).stats().groups)
         .collect();
@@ -659,7 +659,7 @@ proptest! {
                 }
             }
         }
-        cluster.settle();
+        cluster.run_until_quiet();
         let stamps = stamps(&cluster.sent());
         for (host, count) in fed {
             let mut all = stamps.get(&host).cloned().unwrap_or_default();

@@ -3,6 +3,7 @@
 mod accounts;
 mod alone;
 mod at_once;
+mod barriers;
 mod change;
 mod clocks;
 mod copied;
@@ -21,7 +22,6 @@ mod fragments;
 mod fused;
 mod groups;
 mod grown;
-mod heard;
 mod heirs;
 mod hostile;
 mod large_group;
@@ -53,11 +53,12 @@ mod stored;
 mod stored_lazy;
 mod stored_rests;
 
+mod event_lines;
+mod first_packets;
+mod messages;
 mod through;
 mod timers;
 mod tokens;
-mod told;
-mod unheard;
 mod unsaid;
 mod variables;
 mod waiting;
@@ -65,7 +66,6 @@ mod waits;
 mod watched;
 mod watching;
 mod wire_read;
-mod words;
 
 use crate::chain::{ChainRule, Match, Plan};
 use crate::env::{Burst, Port, PortCounters, dispose};

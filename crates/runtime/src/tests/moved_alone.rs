@@ -5,7 +5,7 @@ use super::copied_moves::cut;
 use super::failing::Process;
 use super::replica::{Stamp, out, stamps_of};
 use super::{factory, plan};
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::replica::BROKEN;
 use std::format;
 use std::string::String;
@@ -27,7 +27,7 @@ fn begun() -> Process {
     process.feed(0, packets());
     for other in [1, 2] {
         order(&mut process, other, SOURCE);
-        process.settle();
+        process.run_until_quiet();
     }
     process.feed(0, packets());
     assert_eq!(process.flows()[SOURCE], u64::from(FLOWS));
@@ -35,7 +35,7 @@ fn begun() -> Process {
 }
 
 fn order(process: &mut Process, from: usize, to: usize) {
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![to as u16],
     };
@@ -96,7 +96,7 @@ fn target_fails(
     }
     process.fail(target);
     for _ in 0..8 {
-        process.settle();
+        process.run_until_quiet();
         process.now += SECOND / 2;
     }
     process.feed(0, packets());

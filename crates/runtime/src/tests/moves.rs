@@ -4,7 +4,7 @@ use super::flows::{Hosts, Masquerade, Meter};
 use super::groups::{Leaser, Service, assert_nothing_stays, has_an_inside_end, packets};
 use super::spread::{Cluster, cluster, cluster_with_buffers};
 use super::*;
-use crate::mobility::{Order, Receipt, Selector};
+use crate::mobility::{MoveOrder, Receipt, Selector};
 use crate::switch::Policy;
 use nf::{
     Affinity, ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo,
@@ -17,8 +17,8 @@ use std::vec;
 const SECOND: u64 = 1_000_000_000;
 
 /// To move everything there.
-pub fn order_all(to: u16) -> Order {
-    Order {
+pub fn order_all(to: u16) -> MoveOrder {
+    MoveOrder {
         selector: Selector::All,
         to: vec![to],
     }
@@ -28,7 +28,7 @@ impl Cluster {
     /// Has all flows of a runtime move, and sees it through.
     pub fn move_all(&mut self, from: usize, to: u16) -> Receipt {
         let number = self.runtimes[from].order(order_all(to)).unwrap();
-        self.settle();
+        self.run_until_quiet();
         let receipt = self.runtimes[from].receipt(number).unwrap();
         assert!(receipt.is_over, "{receipt:?}");
         receipt
@@ -156,7 +156,7 @@ fn what_is_refused_and_called_off_at_once_is_over() {
     cluster.feed(0, (0..4).map(|n| udp(1, 1000 + n, 1, 80, false, b"x")));
     cluster.runtimes[1].set_leaving(true);
     cluster.runtimes[0].set_move_timeout(1000);
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1],
     };
@@ -165,7 +165,7 @@ fn what_is_refused_and_called_off_at_once_is_over() {
         cluster.now += 1000;
         cluster.runtimes[0].step(cluster.now);
     }
-    cluster.settle();
+    cluster.run_until_quiet();
     let receipt = cluster.runtimes[0].receipt(number).unwrap();
     assert!(receipt.is_over && receipt.under_way == 0, "{receipt:?}");
     assert_eq!((receipt.moved, receipt.failed), (0, 2));
@@ -182,7 +182,7 @@ fn one_word_is_enough_for_all_that_was_kept() {
     cluster.feed(0, [udp(1, 1000, 1, 80, false, b"x")]);
     let from = cluster.flows().iter().position(|flows| *flows == 1).unwrap();
     let to = 1 - from;
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![to as u16],
     };
@@ -208,7 +208,7 @@ fn one_word_is_enough_for_all_that_was_kept() {
         waited = waited.max(cluster.runtimes[from].words_unsaid());
     }
     assert_eq!(waited, 0, "words waited for buffers");
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.runtimes[from].words_unsaid(), 0);
     let receipt = cluster.runtimes[from].receipt(number).unwrap();
     assert!(receipt.is_over, "{receipt:?}");
@@ -230,7 +230,7 @@ fn one_word_is_enough_for_all_that_was_kept() {
         assert!(out <= 4, "{out} buffers are not home");
     }
     cluster.now += 400 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!((cluster.flows(), cluster.routes()), (vec![0, 0], 0));
 }
 
@@ -257,7 +257,7 @@ fn words_wait_for_buffers_and_none_is_lost() {
     assert_eq!(cluster.routes(), 1 + 2 * u64::from(count));
     for (from, to) in [(from, to), (to, from)] {
         assert!(cluster.runtimes[from].pool().total() < 200);
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![to as u16],
         };
@@ -268,7 +268,7 @@ fn words_wait_for_buffers_and_none_is_lost() {
             for runtime in &mut cluster.runtimes {
                 runtime.step(cluster.now);
                 unsaid = unsaid.max(runtime.words_unsaid());
-                untold = untold.max(runtime.words_untold());
+                untold = untold.max(runtime.key_messages_unsent());
             }
             for switch in &mut cluster.switches {
                 switch.step(cluster.now);
@@ -278,7 +278,7 @@ fn words_wait_for_buffers_and_none_is_lost() {
             unsaid > 50 && untold > 0,
             "buffers were never short: {unsaid}, {untold}"
         );
-        cluster.settle();
+        cluster.run_until_quiet();
         let receipt = cluster.runtimes[from].receipt(number).unwrap();
         assert_eq!(
             (receipt.is_over, receipt.moved),
@@ -295,7 +295,7 @@ fn words_wait_for_buffers_and_none_is_lost() {
     cluster.check();
     // Its function keeps the block for ever.
     cluster.now += 400 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!((cluster.flows(), cluster.routes()), (vec![0, 0], 0));
 }
 
@@ -312,7 +312,7 @@ fn a_word_about_another_group_does_not_end_a_state() {
     feed(&mut cluster);
     let from = (0..2).find(|index| cluster.flows()[*index] > u64::from(count));
     let from = from.expect("of three hosts one is where the first is");
-    let order = |selector| Order {
+    let order = |selector| MoveOrder {
         selector,
         to: vec![1 - from as u16],
     };
@@ -338,7 +338,7 @@ fn a_word_about_another_group_does_not_end_a_state() {
         receipts.iter().all(|receipt| receipt.under_way == 1),
         "{receipts:?}"
     );
-    cluster.settle();
+    cluster.run_until_quiet();
     let receipts = numbers.map(|number| cluster.runtimes[from].receipt(number).unwrap());
     let moved = receipts
         .each_ref()
@@ -381,7 +381,7 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
         let packets = ports.map(|port| udp((port % 10) as u8, *port, 1, 80, false, b"x"));
         cluster.switches[0].port_mut(0).input.extend(packets);
     };
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![target as u16],
     };
@@ -409,7 +409,7 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
     if dead == Dead::Neither {
         cluster.runtimes[source].peer_gone(target as u16);
         cluster.runtimes[target].peer_gone(source as u16);
-        cluster.settle();
+        cluster.run_until_quiet();
     } else {
         let living = if dead == Dead::Target { source } else { target };
         let other = 1 - living;
@@ -456,12 +456,12 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
         cluster.lose_sessions(3);
         cluster.runtimes[living].peer_gone(other as u16);
         cluster.runtimes[other].peer_gone(living as u16);
-        cluster.settle();
+        cluster.run_until_quiet();
     }
     // A source waits for so long that a switch sees whether the target is there.
     for _ in 0..12 {
         cluster.now += SECOND / 2;
-        cluster.settle();
+        cluster.run_until_quiet();
     }
     for runtime in &cluster.runtimes {
         assert!(runtime.moves_left().is_empty(), "{dead:?} after {steps}");
@@ -483,7 +483,7 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
     for is_over in [false, true] {
         let before = cluster.sent().len();
         packets(&mut cluster);
-        cluster.settle();
+        cluster.run_until_quiet();
         if is_over || dead != Dead::Source {
             assert_eq!(
                 cluster.sent().len(),
@@ -492,7 +492,7 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
             );
         }
         cluster.now += 400 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_eq!(
             (cluster.flows(), cluster.routes()),
             (vec![0, 0], 0),
@@ -550,7 +550,7 @@ proptest! {
             }
             if order < 3 {
                 let to = vec![(u16::from(order) + 1) % 3];
-                cluster.runtimes[usize::from(order)].order(Order { selector: Selector::All, to }).unwrap();
+                cluster.runtimes[usize::from(order)].order(MoveOrder { selector: Selector::All, to }).unwrap();
             }
             now += pass * SECOND / 100;
             match what {
@@ -566,7 +566,7 @@ proptest! {
             }
         }
         cluster.now = now;
-        cluster.settle();
+        cluster.run_until_quiet();
         cluster.check();
         let mut spare = pool(1, 99);
         let mut seen: HashMap<(Side, u16), u8> = HashMap::new();
@@ -610,7 +610,7 @@ proptest! {
             cluster.switches[usize::from(switch)].port_mut(0).input.extend(packets);
             if order < 3 {
                 let to = vec![(u16::from(order) + 1) % 3];
-                cluster.runtimes[usize::from(order)].order(Order { selector: Selector::All, to }).unwrap();
+                cluster.runtimes[usize::from(order)].order(MoveOrder { selector: Selector::All, to }).unwrap();
             }
             now += pass * SECOND / 4;
             match what {
@@ -630,7 +630,7 @@ proptest! {
             }
         }
         cluster.now = now;
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_nothing_stays(&mut cluster);
     }
 }

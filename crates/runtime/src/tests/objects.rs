@@ -8,7 +8,7 @@ mod single;
 
 use super::failing::Process;
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::stats::ObjectStats;
 use core::time::Duration;
 use nf::objects::{Ended, Objects, ObjectsHere, Shared, SharedObject, Single, SingleWriter};
@@ -243,7 +243,7 @@ impl World {
     fn pass(&mut self) {
         for _ in 0..20 {
             self.process.now += 100_000;
-            self.process.settle();
+            self.process.run_until_quiet();
         }
     }
 
@@ -256,13 +256,13 @@ impl World {
 
     /// Tells the runtimes what they are to be told, and hears what they have reached.
     fn tell(&mut self) {
-        let (to, told) = self.conductor.told();
+        let (to, told) = self.conductor.directive();
         for to in to.iter() {
             let runtime = self.process.runtimes[usize::from(to.0)].as_mut().unwrap();
             if let Some(stage) = runtime.objects_reached() {
                 self.conductor.note_reached(to, stage);
             }
-            runtime.hear_of_objects(&told);
+            runtime.handle_directive(&told);
         }
     }
 
@@ -271,7 +271,7 @@ impl World {
         for _ in 0..100 {
             self.tell();
             self.pass();
-            if self.conductor.is_settled() {
+            if self.conductor.has_reached_all() {
                 return;
             }
         }
@@ -404,7 +404,7 @@ fn a_count_is_exact_while_flows_move() {
         world.process.feed(0, packets(1000..1060));
         let from = round % 3;
         for to in (0..3).filter(|to| *to != from) {
-            let order = Order {
+            let order = MoveOrder {
                 selector: Selector::All,
                 to: vec![to as u16],
             };
@@ -462,7 +462,7 @@ fn no_acknowledged_update_is_lost_with_a_runtime() {
             world.process.step(step % 5);
         }
         world.process.fail(failing);
-        world.process.settle();
+        world.process.run_until_quiet();
         world.conductor.fail(set([failing as u16]));
         world.conduct();
         let (sent, lost) = (world.sent(), world.counted("lost"));
@@ -541,7 +541,7 @@ fn decisions_bring_runtimes_in_and_say_which_incarnations_are_meant() {
     for round in 0..20 {
         let decision = decision(&conductor, [0, 0]);
         for (number, runtime) in (0..).zip(world.process.runtimes.iter_mut().flatten()) {
-            runtime.hear_of_decision(&decision);
+            runtime.handle_decision(&decision);
             if let Some(stage) = runtime.objects_reached() {
                 conductor.note_reached(RuntimeId(number), stage);
             }
@@ -551,7 +551,7 @@ fn decisions_bring_runtimes_in_and_say_which_incarnations_are_meant() {
             assert!(conductor.change(set(0..2)));
         }
     }
-    assert!(conductor.is_settled() && conductor.view().1 == set(0..2));
+    assert!(conductor.has_reached_all() && conductor.view().1 == set(0..2));
     assert_eq!((world.sent(), world.read(1)), (10, 10));
     let left = world
         .process
@@ -563,7 +563,7 @@ fn decisions_bring_runtimes_in_and_say_which_incarnations_are_meant() {
     // To runtime 0 another incarnation is meant than the one at the link's end: nothing goes there.
     assert!(conductor.change(set([1])));
     let runtime = world.process.runtimes[0].as_mut().unwrap();
-    runtime.hear_of_decision(&decision(&conductor, [0, 7]));
+    runtime.handle_decision(&decision(&conductor, [0, 7]));
     world.feed(packets(2000..2010));
     let answered = world.sent();
     assert!(
@@ -573,7 +573,7 @@ fn decisions_bring_runtimes_in_and_say_which_incarnations_are_meant() {
     // An older decision changes nothing.
     let runtime = world.process.runtimes[0].as_mut().unwrap();
     let before = runtime.objects_reached();
-    runtime.hear_of_decision(&Decision::default());
+    runtime.handle_decision(&Decision::default());
     assert_eq!(runtime.objects_reached(), before);
 }
 

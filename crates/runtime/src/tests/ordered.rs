@@ -25,12 +25,12 @@ fn copies_go_to_the_replica_that_is_ordered() {
         }
     }
     members.runtime(0).set_replica(Some(2)).unwrap();
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(0).stats().protected_by, Some(2));
     assert_eq!(members.runtime(1).stats().copies, 0, "the one before keeps none");
     assert_eq!(members.runtime(2).stats().copies, before[0] + before[1]);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(2).stats().recovered, [before[0], 0]);
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     for (port, stamps) in stamps(&mut members) {
@@ -47,7 +47,7 @@ fn an_order_for_a_replica_is_taken_back() {
     members.feed(0, (0..30).map(|n| out(2000 + n)));
     for (order, replica) in [(Some(2), 2), (None, 1)] {
         members.runtime(0).set_replica(order).unwrap();
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.runtime(0).stats().protected_by, Some(replica));
     }
 }

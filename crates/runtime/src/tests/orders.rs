@@ -5,12 +5,12 @@ use super::flows::Meter;
 use super::groups::assert_nothing_stays;
 use super::spread::{Cluster, cluster, cluster_with_routes};
 use super::*;
-use crate::mobility::{ORDERS_MAX, Order, OrderError, Receipt, Selector};
+use crate::mobility::{MoveOrder, ORDERS_MAX, OrderError, Receipt, Selector};
 use crate::switch::Policy;
 use std::vec;
 
-fn all(to: &[u16]) -> Order {
-    Order {
+fn all(to: &[u16]) -> MoveOrder {
+    MoveOrder {
         selector: Selector::All,
         to: to.to_vec(),
     }
@@ -34,7 +34,7 @@ fn flows(cluster: &Cluster) -> Vec<u64> {
 }
 
 fn seen_through(cluster: &mut Cluster, number: u32) -> Receipt {
-    cluster.settle();
+    cluster.run_until_quiet();
     let receipt = cluster.runtimes[0].receipt(number).unwrap();
     assert!(receipt.is_over, "{receipt:?}");
     assert_eq!(
@@ -124,7 +124,7 @@ fn what_a_runtime_drained_meanwhile_refuses_is_offered_to_another() {
     assert_eq!(flows(&cluster), [0, 20, 40]);
     // The order names one target: its groups are offered to no other.
     let number = cluster.runtimes[2].order(all(&[1])).unwrap();
-    cluster.settle();
+    cluster.run_until_quiet();
     let receipt = cluster.runtimes[2].receipt(number).unwrap();
     assert_eq!((receipt.refused, receipt.offered_again), (40, 0), "{receipt:?}");
     all_go_on(cluster, 60);
@@ -202,7 +202,7 @@ fn an_order_is_not_over_while_its_groups_are_on_their_way() {
     // Each runtime has one flow.
     let host = |n: u16| if n < 3 { 2 } else { 1 };
     cluster.feed(0, (0..60).map(|n| udp(host(n), 1000 + n, 1, 80, false, b"x")));
-    let first = Order {
+    let first = MoveOrder {
         selector: Selector::Ends("10.0.0.2/32".parse().unwrap()),
         to: vec![2],
     };
@@ -239,18 +239,16 @@ fn runtimes_hear_who_takes_no_groups() {
     let mut cluster = of_three(2, 64);
     let heard = |cluster: &Cluster, of: u16| {
         let others = (0..3).filter(|at| *at != usize::from(of));
-        let heard: Vec<bool> = others
-            .map(|at| cluster.runtimes[at].has_heard_leaving(of))
-            .collect();
+        let heard: Vec<bool> = others.map(|at| cluster.runtimes[at].knows_leaving(of)).collect();
         assert_eq!(heard[0], heard[1]);
         heard[0]
     };
     assert!((0..3).all(|of| !heard(&cluster, of)));
     cluster.runtimes[1].set_leaving(true);
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!([0, 1, 2].map(|of| heard(&cluster, of)), [false, true, false]);
     cluster.runtimes[1].set_leaving(false);
-    cluster.settle();
+    cluster.run_until_quiet();
     assert!((0..3).all(|of| !heard(&cluster, of)));
     all_go_on(cluster, 6);
 }
@@ -269,7 +267,7 @@ fn an_order_looks_at_some_flows_in_a_step() {
     let packet = |n: u16| udp(if n < all - 40 { 1 } else { 2 }, 1000 + n, 1, 80, false, b"x");
     cluster.feed(0, (0..all).map(packet));
     assert_eq!(flows(&cluster), [u64::from(EACH); 2]);
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::Ends("10.0.0.2/32".parse().unwrap()),
         to: vec![1],
     };

@@ -7,7 +7,7 @@ use super::failing::Process;
 use super::replica::{Stamp, out};
 use super::{factory, plan};
 use crate::chain::Plan;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::replica::BROKEN;
 use crate::replica::policy::Policy as Copied;
 use std::vec;
@@ -19,7 +19,7 @@ const SOURCE: usize = 0;
 const SECOND: u64 = 1_000_000_000;
 
 fn order(process: &mut Process, from: usize, to: usize) {
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![to as u16],
     };
@@ -44,7 +44,7 @@ fn ends_at_the_target(plan: Plan, packets: &[super::Sent], target: usize, record
     process.feed(0, packets.iter().cloned());
     for other in [1, 2] {
         order(&mut process, other, SOURCE);
-        process.settle();
+        process.run_until_quiet();
     }
     assert_eq!(process.flows()[SOURCE], u64::from(FLOWS));
     let before = process.runtimes[target].as_ref().unwrap().stats().flows_moved[0];
@@ -77,7 +77,7 @@ fn ends_at_the_target(plan: Plan, packets: &[super::Sent], target: usize, record
     }
     process.fail(target);
     for _ in 0..8 {
-        process.settle();
+        process.run_until_quiet();
         process.now += SECOND / 2;
     }
     let left = process.flows().iter().sum();

@@ -4,7 +4,7 @@ use super::groups::packet_of;
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND};
 use super::{factory, plan};
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::replica::BROKEN;
 use crate::switch::Policy;
 use std::vec;
@@ -32,11 +32,11 @@ fn ends_as_its_replica_stands_still() -> usize {
     // Of the ends the replica has heard nothing.
     members.lose(1, 2);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     members.assert_one_home();
     members.assert_blocks_are_known("behind the failure");
     members.now += 11 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), [0, 0, 0]);
     let refused = members.dropped("no_block");
     fill(&mut members, 0, 100..100 + 2 * SHARE);
@@ -55,13 +55,13 @@ fn begin_at_the_second(members: &mut Members) {
         // Flows elsewhere end where they are.
         members.runtime(runtime).delete_flows(&Selector::All, 0);
     }
-    members.settle();
-    let order = Order {
+    members.run_until_quiet();
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![0],
     };
     members.runtime(1).order(order).unwrap();
-    members.settle();
+    members.run_until_quiet();
 }
 
 fn step_without_the_replica(members: &mut Members, rounds: usize) {

@@ -31,7 +31,7 @@ fn blocks_go_on() -> bool {
     fill(&mut members, 0, 1..10);
     let before = members.runtime(0).blocks();
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     assert!(before.len() > 1 && members.runtime(1).stats().recovered[0] > 0);
     let after: HashMap<_, _> = members.runtime(1).blocks().into_iter().collect();
     before
@@ -161,7 +161,7 @@ fn leaves_in_order() -> Vec<u16> {
         }
     }
     assert!(cluster.runtimes.iter().all(|runtime| runtime.stats().held == 1));
-    cluster.settle();
+    cluster.run_until_quiet();
     let mut spare = pool(1, 99);
     let sent = cluster.sent();
     let ports = sent

@@ -173,8 +173,8 @@ fn counts(members: &mut Members) -> [Vec<(u32, u32)>; 2] {
     counts
 }
 
-fn settle(members: &mut Members, runtime: usize) {
-    members.settle();
+fn finish_change(members: &mut Members, runtime: usize) {
+    members.run_until_quiet();
     assert!(members.runtime(runtime).take_before().is_some(), "it has settled");
 }
 
@@ -182,22 +182,22 @@ fn settle(members: &mut Members, runtime: usize) {
 /// chain of its functions. Whether the heir has asked its own flows by then, or has not.
 #[test]
 fn flows_go_on_with_their_chain_when_chains_change_places() {
-    for has_settled in [false, true] {
+    for is_finished in [false, true] {
         let (first, second) = (ordered(&ALL, false), ordered(&ALL, true));
         let mut members = members(&first);
         commit(&mut members, 1, (2, &second), &first);
-        if has_settled {
-            settle(&mut members, 1);
+        if is_finished {
+            finish_change(&mut members, 1);
         }
-        if !has_settled {
+        if !is_finished {
             commit(&mut members, 0, (2, &second), &first);
         }
         members.stop(1);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.runtime(1).stats().recovered, [u64::from(FLOWS), 0]);
         let [short, both] = counts(&mut members);
-        assert_eq!(short, vec![(0, 2); usize::from(FLOWS)], "{has_settled}");
-        assert_eq!(both, vec![(2, 2); usize::from(FLOWS)], "{has_settled}");
+        assert_eq!(short, vec![(0, 2); usize::from(FLOWS)], "{is_finished}");
+        assert_eq!(both, vec![(2, 2); usize::from(FLOWS)], "{is_finished}");
         let (flows, _) = members.runtime(1).flows(0, 200);
         for flow in flows {
             let functions = flow.chain == "both";
@@ -218,16 +218,16 @@ fn flows_go_on_with_their_chain_when_chains_change_places() {
 #[test]
 fn recovered_flows_that_another_configuration_let_in_are_asked() {
     let (first, second) = (ordered(&ALL, false), ordered(&[80], false));
-    for has_settled in [false, true] {
+    for is_finished in [false, true] {
         let mut members = members(&first);
         commit(&mut members, 1, (2, &second), &first);
-        if has_settled {
-            settle(&mut members, 1);
+        if is_finished {
+            finish_change(&mut members, 1);
         } else {
             commit(&mut members, 0, (2, &second), &first);
         }
         members.stop(1);
-        members.settle();
+        members.run_until_quiet();
         let here = members.flows()[1];
         assert_eq!(
             here,
@@ -253,17 +253,17 @@ fn an_heir_that_has_prepared_the_configuration_of_a_copy_waits_for_it() {
         let mut members = Members::copied(1, 2, Policy::LeastLoaded, first.clone());
         prepare(&mut members, 1, (2, &second), &first);
         commit(&mut members, 0, (2, &second), &first);
-        settle(&mut members, 0);
+        finish_change(&mut members, 0);
         feed(&mut members);
         let before = members.flows();
         members.stop(1);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.runtime(1).stats().recovered, [0, 0]);
         match is_committed {
             true => assert!(members.runtime(1).commit_change()),
             false => assert!(members.runtime(1).abandon_change().is_some()),
         }
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.runtime(1).stats().recovered, [before[0], 0]);
         let here = members.runtime(1).flows(0, 200).0;
         let to_81 = here
@@ -301,7 +301,7 @@ fn a_flow_whose_chain_is_gone_is_lost_and_no_other_chains() {
     let mut members = members(&first);
     commit(&mut members, 1, (2, &second), &first);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(1).stats().recovered, [0, u64::from(FLOWS)]);
     assert_eq!(members.flows()[1], 0);
     members.assert_nothing_stays();
@@ -315,10 +315,10 @@ fn the_same_configuration_under_another_number_is_not_asked_for() {
         let second = ordered(&ALL, false).known_by(digests.1);
         let mut members = members(&first);
         commit(&mut members, 1, (2, &second), &first);
-        settle(&mut members, 1);
+        finish_change(&mut members, 1);
         let before = counter(&mut members, 1, "asked");
         members.stop(1);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(counter(&mut members, 1, "asked") - before, asked);
         assert_eq!(counter(&mut members, 1, "recovered"), u64::from(FLOWS) * 3 / 2);
         assert_eq!(members.runtime(1).stats().recovered, [u64::from(FLOWS), 0]);
@@ -344,7 +344,7 @@ fn what_a_replica_cannot_keep_is_not_acknowledged() {
         assert_eq!(stats.unprotected > 0, !is_protected);
         if is_protected {
             members.stop(1);
-            members.settle();
+            members.run_until_quiet();
             assert_eq!(members.runtime(1).stats().recovered, [u64::from(FLOWS), 0]);
             let [short, both] = counts(&mut members);
             assert_eq!(short, vec![(0, 3); usize::from(FLOWS)]);
@@ -352,7 +352,7 @@ fn what_a_replica_cannot_keep_is_not_acknowledged() {
         } else {
             // Another session of it may keep copies.
             members.start(2);
-            members.settle();
+            members.run_until_quiet();
             assert_eq!(members.runtime(0).stats().protected_by, Some(1));
         }
         members.assert_one_home();
@@ -387,11 +387,11 @@ fn packets_that_wait_go_by_the_policy_of_their_own_chain() {
             members.sent().is_empty(),
             "{is_turned}: the third runtime has nothing of them"
         );
-        members.settle();
+        members.run_until_quiet();
         assert!(members.sent().len() as u64 >= held, "{is_turned}");
         assert_eq!(members.runtime(0).stats().held, 0, "{is_turned}");
         members.stop(1);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.runtime(2).stats().recovered, [held, 0], "{is_turned}");
     }
 }

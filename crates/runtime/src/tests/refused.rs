@@ -34,7 +34,7 @@ fn nothing_leaves_of_a_refused_flow_that_waits_for_its_copy() {
     let stats = members.runtime(other).stats();
     assert_eq!((stats.received, stats.flows, stats.held), (1, 0, 0));
     assert_eq!(members.dropped("reply_key_taken"), 1);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!((members.flows(), members.sent().len()), (flows, 1));
 }
 
@@ -63,13 +63,13 @@ fn nothing_leaves_of_a_flow_that_is_anothers_and_all_else_does() {
     for flow in &flows[..3] {
         members.say(SWITCH, 1, |frame| {
             Message::begin(frame);
-            assert!(Message::Taken(GroupKey::of_flow(*flow)).append(frame));
+            assert!(Message::RouteConflict(GroupKey::of_flow(*flow)).append(frame));
         });
     }
     step_without_replica(&mut members, 1);
     let stats = members.runtime(0).stats();
     assert_eq!((stats.flows, stats.held), (2, 12));
     assert_eq!(members.dropped("peer_gone"), 3);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.sent().len(), 37);
 }

@@ -61,7 +61,7 @@ fn fail_behind(why: Why, steps: usize, order: usize, is_lost: bool) -> Result<us
     // Frames that it has not read are lost with it.
     members.lose(0, 1);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     for _ in 0..2 {
         members.feed(0, PORTS.map(out));
     }
@@ -152,7 +152,7 @@ fn group_goes_on(why: Why, steps: usize, is_lost: bool) -> Result<(), String> {
     // Frames that it has not read are lost with it.
     members.lose(0, 1);
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     let before = members.sent().len();
     members.feed(0, (1..=12).map(of_host));
     let flows = members.flows();

@@ -1,4 +1,5 @@
-//! Runtimes that fail: their flows go on at the runtime that has copies, and nothing has left that a copy does not know.
+//! Runtimes that fail: their flows go on at the runtime that has copies, and nothing has left that
+//! a copy does not know.
 
 use super::groups::{frame, inside, outside};
 use super::lent::{Lender, fill};
@@ -28,7 +29,7 @@ impl Members {
         members.copying = copying;
         members.is_replicated = true;
         (0..switches + runtimes).for_each(|worker| members.start(worker));
-        members.settle();
+        members.run_until_quiet();
         members
     }
 }
@@ -40,7 +41,8 @@ pub(super) struct Stamped {
     counts: [u32; 2],
 }
 
-/// Writes into each packet how many of its flow came before, and translates the source: port + 1000.
+/// Writes into each packet how many of its flow came before, and translates the source: port +
+/// 1000.
 pub(super) struct Stamp;
 
 #[network_function]
@@ -132,7 +134,7 @@ fn flows_go_on_when_their_runtime_fails() {
             assert_eq!(stats.copies, before[(runtime + 2) % 3]);
         }
         members.stop(first);
-        members.settle();
+        members.run_until_quiet();
         let stats = members.runtime(1).stats();
         assert_eq!(stats.recovered, [before[0], 0]);
         assert_eq!(members.flows().iter().sum::<u64>(), 60);
@@ -146,7 +148,7 @@ fn flows_go_on_when_their_runtime_fails() {
         members.assert_one_home();
         // All is protected again, so the next may fail, too.
         members.stop(first + 1);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, (0..60).map(|n| out(2000 + n)));
         for (port, stamps) in stamps(&mut members) {
             assert_eq!(stamps.iter().max(), Some(&5), "{port}");
@@ -157,7 +159,8 @@ fn flows_go_on_when_their_runtime_fails() {
     }
 }
 
-/// Ten flows of the first runtime have begun, and the second, its replica, takes no step: it acknowledges nothing.
+/// Ten flows of the first runtime have begun, and the second, its replica, takes no step: it
+/// acknowledges nothing.
 pub(super) fn with_a_stuck_replica() -> Members {
     let mut members = stamped(1, 2, Policy::LeastLoaded);
     members
@@ -193,7 +196,7 @@ fn no_packet_leaves_before_its_copy_is_acknowledged() {
         "{late:?}"
     );
     assert!(late.len() == 10 && late.iter().max() >= Some(&10), "{late:?}");
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(behind(&mut members), [0; 10]);
     assert_eq!(members.sent().len(), 20);
     assert_eq!(members.runtime(0).stats().unprotected, 0);
@@ -225,7 +228,7 @@ fn records_for_a_replica_that_stands_still_are_bounded() {
     assert!(members.dropped("replica_full") > 0);
     members.runtime(0).give_buffers(buffers);
     // It goes on: all changes are copied, and packets leave again.
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(0).records_pending(), 0);
     assert_eq!(members.runtime(0).stats().protected_by, Some(1));
     let before = members.sent().len();
@@ -240,7 +243,7 @@ fn most_ahead(rule: &'static str, packets: u16) -> u64 {
     BROKEN.set(rule);
     let mut members = stamped(1, 2, Policy::LeastLoaded);
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     const FLOWS: u16 = 2000;
     members.feed(0, (0..FLOWS).map(|n| out(3000 + n)));
     assert_eq!(members.flows()[0], u64::from(FLOWS));
@@ -285,12 +288,12 @@ fn a_base_comes_to_its_end_under_load() {
 fn without_a_replica_packets_leave_and_are_counted_when_they_have_waited() {
     let mut members = with_a_stuck_replica();
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     let stats = members.runtime(0).stats();
     assert_eq!((stats.protected_by, stats.unprotected), (None, 10));
     // A replica comes: the base is sent.
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(0).stats().protected_by, Some(1));
     assert_eq!(members.runtime(1).stats().copies, members.flows()[0]);
 }
@@ -306,7 +309,7 @@ pub(super) fn waiting_as_a_session_ends() -> (usize, u64) {
         members.step(0);
         members.step(1);
     }
-    members.settle();
+    members.run_until_quiet();
     (members.sent().len(), members.dropped("peer_gone"))
 }
 
@@ -317,7 +320,7 @@ fn what_waits_for_copies_leaves_by_no_later_session_of_its_switch() {
     assert_eq!(waiting_as_a_session_ends(), (0, 20));
     let mut members = with_a_stuck_replica();
     members.start(0);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(0).stats().held, 0);
     members.feed(0, (0..20).map(|n| out(3000 + n)));
     assert_eq!(members.sent().len(), 20);
@@ -339,7 +342,7 @@ fn flows_that_are_deleted_leave_no_copy_and_no_route() {
     let ends = Selector::Ends("10.0.0.0/8".parse().unwrap());
     let all = members.runtime(0).delete_flows(&ends, 0);
     assert_eq!((all.ended, all.busy, all.next), (before - 1, 0, None));
-    members.settle();
+    members.run_until_quiet();
     assert_eq!((members.flows()[0], members.runtime(1).stats().copies), (0, 0));
     members.check();
     members.feed(0, (0..20).map(|n| out(3000 + n)));
@@ -353,9 +356,9 @@ fn without_a_replica_nothing_is_noted_for_one() {
     let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..10);
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     members.now += 100_000_000_000;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows()[0], 0, "all have ended, and their blocks are home");
     assert!(!members.runtime(0).has_noted());
 }
@@ -367,7 +370,7 @@ fn a_replica_that_begins_anew_is_sent_all_again() {
     let before = members.flows()[0];
     // At once: no step of the primary sees that the replica is gone.
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(0).stats().protected_by, Some(1));
     assert!(members.runtime(1).stats().copies >= before);
     members.feed(0, (0..20).map(|n| out(3000 + n)));
@@ -380,12 +383,12 @@ fn groups_and_their_blocks_go_on() {
     fill(&mut members, 0, 1..10);
     let before = members.flows();
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(1).stats().recovered, [before[0], 0]);
     members.assert_one_home();
     members.assert_blocks_are_known("recovered");
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     // Blocks that it had lent before are in use.
     fill(&mut members, 1, 20..35);
     members.assert_one_home();
@@ -409,7 +412,7 @@ fn fail_again(steps: usize) {
         members.step(step % 5);
     }
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     members.assert_blocks_are_known(&what);
     members.feed(1, packets().rev());
     members.assert_one_home();
@@ -434,9 +437,9 @@ fn a_runtime_that_ends_in_order_leaves_no_flow_to_be_recovered() {
     while !members.runtime(0).finish(64) {
         members.step(0);
     }
-    members.settle();
+    members.run_until_quiet();
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(1).stats().recovered, [0, 0]);
 }
 
@@ -445,15 +448,15 @@ fn flows_that_moved_are_copied_from_where_they_are() {
     let mut members = stamped(1, 3, Policy::LeastLoaded);
     members.feed(0, (0..30).map(|n| out(3000 + n)));
     members.runtime(0).order(everywhere(0, 3)).unwrap();
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows()[0], 0);
     assert_eq!(members.runtime(1).stats().copies, 0, "the source's are over");
     for failed in [1, 2] {
         members.stop(failed);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, (0..30).map(|n| out(3000 + n)));
         members.start(failed);
-        members.settle();
+        members.run_until_quiet();
     }
     for (port, stamps) in stamps(&mut members) {
         assert_eq!(stamps, [1, 2, 3], "{port}");
@@ -468,7 +471,7 @@ pub(super) fn moving(steps: usize) -> Members {
     let mut members = stamped(1, 3, Policy::LeastLoaded);
     members.feed(0, (0..30).map(|n| out(3000 + n)));
     let (selector, to) = (crate::mobility::Selector::All, std::vec![2]);
-    let order = crate::mobility::Order { selector, to };
+    let order = crate::mobility::MoveOrder { selector, to };
     members.runtime(0).order(order).unwrap();
     for step in 0..steps {
         members.now += 1000;
@@ -477,8 +480,9 @@ pub(super) fn moving(steps: usize) -> Members {
     members
 }
 
-/// Flows of the first runtime move to the third, and the second, which has their copies, takes no step; after so many steps of the others the first fails,
-/// and its records for the second are lost. How many flows there are then at most.
+/// Flows of the first runtime move to the third, and the second, which has their copies, takes no
+/// step; after so many steps of the others the first fails, and its records for the second are
+/// lost. How many flows there are then at most.
 fn fail_while_moving(steps: usize) -> u64 {
     let mut members = moving(steps);
     members.lose(1, 2);
@@ -506,7 +510,8 @@ fn a_group_that_moves_never_goes_on_at_its_target_and_its_heir() {
     }
 }
 
-/// Traffic of both directions, in which a runtime fails after so many single steps of workers in some order.
+/// Traffic of both directions, in which a runtime fails after so many single steps of workers in
+/// some order.
 fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
     let what = std::format!("{order:?}, {switches} switches, {failed} fails, lost {lost}");
     let mut members = stamped(switches, 3, Policy::LeastLoaded);
@@ -527,7 +532,7 @@ fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
     if lost {
         (0..switches + 3).for_each(|other| members.lose(switches + failed, other));
     }
-    members.settle();
+    members.run_until_quiet();
     // Frames on their way to it are lost, too.
     (0..switches + 3).for_each(|other| members.lose(other, switches + failed));
     members.assert_one_home();
@@ -600,7 +605,8 @@ fn a_session_in_which_nothing_was_heard_ends_no_flow() {
             .extend((0..60).map(|n| out(2000 + n)));
         members.now += 1000;
         members.step(0);
-        // It is met, and its end of the link sees that the session before is over: so this one is, too.
+        // It is met, and its end of the link sees that the session before is over: so this one is,
+        // too.
         for incarnation in [incarnation, 0] {
             members.set_seen(2, incarnation);
             members.now += 1000;
@@ -611,7 +617,7 @@ fn a_session_in_which_nothing_was_heard_ends_no_flow() {
         members.step(2);
         members.set_seen(0, switch);
         members.set_seen(2, incarnation);
-        members.settle();
+        members.run_until_quiet();
         crate::replica::BROKEN.set("");
         let is_as_before = (members.flows(), opened(&mut members)) == (before, elsewhere);
         assert_eq!(is_as_before, !is_broken);
@@ -630,29 +636,30 @@ fn a_replica_is_as_far_away_as_can_be_and_never_in_the_same_process() {
         vec![Some(1), Some(1), Some(1), None],
     ];
     (0..5).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     let chosen = |members: &mut Members| {
-        members.settle();
+        members.run_until_quiet();
         std::array::from_fn(|runtime| members.runtime(runtime).stats().protected_by)
     };
     assert_eq!(chosen(&mut members), [Some(3), Some(3), Some(3), Some(0)]);
     members.stop(4);
-    members.settle();
+    members.run_until_quiet();
     let of = |members: &mut Members, runtime: usize| members.runtime(runtime).stats().protected_by;
     assert_eq!(
         [0, 1, 2].map(|runtime| of(&mut members, runtime)),
         [Some(2), Some(2), Some(0)]
     );
     members.stop(3);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!([0, 1].map(|runtime| of(&mut members, runtime)), [None, None]);
 }
 
-/// A packet of each of these flows comes with each step, while their runtime fails and its heir takes over.
+/// A packet of each of these flows comes with each step, while their runtime fails and its heir
+/// takes over.
 fn order_through_a_recovery() -> Result<(), std::string::String> {
     let mut members = stamped(1, 2, Policy::LeastLoaded);
     members.runtime(1).set_leaving(true);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..600).map(|n| out(3000 + n)));
     members.sent();
     let mut number = 0_u32;
@@ -675,7 +682,7 @@ fn order_through_a_recovery() -> Result<(), std::string::String> {
             members.step(2);
         }
     }
-    members.settle();
+    members.run_until_quiet();
     let mut last: HashMap<u16, u32> = HashMap::new();
     for (_, frame) in members.sent() {
         let port = u16::from_be_bytes([frame[20], frame[21]]);

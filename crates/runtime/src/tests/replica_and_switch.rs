@@ -11,8 +11,8 @@ use std::vec;
 
 /// A runtime fails with a switch, and both begin again: the switch, which has never met the failed
 /// incarnation, hears of the copies. With another incarnation in between, too.
-fn fail_with_a_switch(switches: usize, incarnations: usize, settles: bool) {
-    let what = std::format!("{switches} switches, {incarnations} incarnations, {settles}");
+fn fail_with_a_switch(switches: usize, incarnations: usize, runs_until_quiet: bool) {
+    let what = std::format!("{switches} switches, {incarnations} incarnations, {runs_until_quiet}");
     let mut members = Members::copied(switches, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..10);
     let before = members.flows();
@@ -21,7 +21,7 @@ fn fail_with_a_switch(switches: usize, incarnations: usize, settles: bool) {
     members.stop(failed);
     for _ in 0..incarnations {
         members.start(failed);
-        if settles {
+        if runs_until_quiet {
             // The other runtimes see that it failed before there is a switch to tell.
             for _ in 0..200 {
                 members.now += 1000;
@@ -32,8 +32,8 @@ fn fail_with_a_switch(switches: usize, incarnations: usize, settles: bool) {
         }
     }
     members.start(0);
-    members.switch(0).wait_to_be_told(SECOND);
-    members.settle();
+    members.switch(0).wait_for_resync(SECOND);
+    members.run_until_quiet();
     assert_eq!(members.runtime(1).stats().recovered, [before[0], 0], "{what}");
     assert_eq!(members.flows().iter().sum::<u64>(), 9, "{what}");
     members.assert_one_home();
@@ -48,14 +48,14 @@ fn fail_with_a_switch(switches: usize, incarnations: usize, settles: bool) {
 
 #[test]
 fn flows_go_on_when_a_switch_fails_with_their_runtime() {
-    for (switches, incarnations, settles) in [
+    for (switches, incarnations, runs_until_quiet) in [
         (1, 1, false),
         (1, 1, true),
         (1, 2, false),
         (2, 1, false),
         (2, 1, true),
     ] {
-        fail_with_a_switch(switches, incarnations, settles);
+        fail_with_a_switch(switches, incarnations, runs_until_quiet);
     }
     crate::replica::BROKEN.set("unmet incarnations are suspended");
     let outcome = std::panic::catch_unwind(|| fail_with_a_switch(1, 1, false));
@@ -71,7 +71,7 @@ fn fail_unseen() -> [u64; 3] {
     (members.is_replicated, members.apart) = (true, Some((1, 2)));
     (0..3).for_each(|worker| members.start(worker));
     members.meet();
-    members.settle();
+    members.run_until_quiet();
     fill(&mut members, 0, 1..10);
     let before = members.flows();
     members.stop(0);
@@ -79,10 +79,10 @@ fn fail_unseen() -> [u64; 3] {
     members.apart = Some((1, 2));
     members.start(1);
     members.start(0);
-    members.switch(0).wait_to_be_told(SECOND);
+    members.switch(0).wait_for_resync(SECOND);
     fill(&mut members, 0, 1..10);
     members.meet();
-    members.settle();
+    members.run_until_quiet();
     members.assert_one_home();
     members.assert_blocks_are_known("seen");
     let recovered = members.runtime(1).stats().recovered[0];
@@ -104,17 +104,17 @@ fn fail_beside_an_heir_that_begins() -> [u64; 3] {
     let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Stamp>()]));
     (members.is_replicated, members.apart) = (true, Some((1, 3)));
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     for switch in [0, 1] {
         members.feed(switch, (0..20).map(|n| out(2000 + n)));
     }
     let before = members.flows();
     assert_eq!(before[1], 0);
     members.stop(2);
-    members.settle();
+    members.run_until_quiet();
     let early = members.runtime(1).stats().recovered[0];
     members.meet();
-    members.settle();
+    members.run_until_quiet();
     for switch in [0, 1] {
         members.feed(switch, (0..20).map(|n| out(2000 + n)));
     }
@@ -162,13 +162,13 @@ fn a_group_that_begins_anew_at_an_heir_has_none_of_the_blocks_of_its_copy() {
     assert_eq!(members.runtime(1).stats().recovered, [0, 0]);
     let begun = members.flows()[1] - 3;
     assert!(begun > 0, "a group begins at the heir");
-    members.settle();
+    members.run_until_quiet();
     // A flow that is here counts as gone on.
     assert_eq!(members.runtime(1).stats().recovered, [3, 0]);
     members.assert_one_home();
     members.assert_blocks_are_known("at the heir");
     members.start(failed);
-    members.settle();
+    members.run_until_quiet();
     members.assert_blocks_are_known("beside the next incarnation");
     members.assert_nothing_stays();
 }
@@ -176,10 +176,10 @@ fn a_group_that_begins_anew_at_an_heir_has_none_of_the_blocks_of_its_copy() {
 const SOURCE: usize = 1;
 const TARGET: usize = 3;
 
-/// All flows of the first runtime are to move to the third, which has agreed, and the source has said
-/// where they go: how many.
+/// All flows of the first runtime are to move to the third, which has agreed, and the source has
+/// said where they go: how many.
 fn told_where_they_go(members: &mut Members) -> usize {
-    let order = crate::mobility::Order {
+    let order = crate::mobility::MoveOrder {
         selector: crate::mobility::Selector::All,
         to: vec![2],
     };
@@ -228,10 +228,10 @@ fn move_to_an_incarnation_before() -> usize {
     for _ in 0..12 {
         let packets = (0..30).map(|n| out(2000 + n));
         members.switch(0).port_mut(0).input.extend(packets);
-        members.settle();
+        members.run_until_quiet();
         members.now += SECOND / 2;
     }
-    members.settle();
+    members.run_until_quiet();
     members.assert_one_home();
     let left = [0, 1, 2].map(|runtime| members.runtime(runtime).moves_left().len());
     assert_eq!(left, [0; 3]);
@@ -284,7 +284,7 @@ fn begun_at_the_next_incarnation() -> u64 {
     }
     let begun = members.flows()[2];
     if begun == 0 {
-        members.settle();
+        members.run_until_quiet();
         assert!(members.runtime(0).moves_left().is_empty());
         assert_eq!(members.flows(), [u64::from(FLOWS), 0, 0]);
     }

@@ -26,7 +26,7 @@ fn members(factory: Box<dyn Factory>, shop: &Shop) -> Members {
 
 fn pass_interval(members: &mut Members) {
     members.now += 2 * INTERVAL;
-    members.settle();
+    members.run_until_quiet();
 }
 
 /// Each flow once, by its last stamp.
@@ -46,19 +46,19 @@ fn a_runtime_comes_back_with_its_flows_and_their_packets_wait_for_it() {
     let shop = Shop::default();
     let mut members = members(factory::<Stamp>(), &shop);
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     pass_interval(&mut members);
     let before = members.flows();
     let elsewhere = opened(&mut members, 0);
     members.stop(3);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     // Packets of the other's flows have left.
     assert_eq!(members.sent().len() as u64, 60 + before[0]);
     members.now += SECOND;
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), before);
     assert_eq!((opened(&mut members, 0), opened(&mut members, 1)), (elsewhere, 0));
     let stamps = last_stamps(&mut members);
@@ -71,7 +71,7 @@ fn a_runtime_comes_back_with_its_flows_and_their_packets_wait_for_it() {
     assert!(last_stamps(&mut members).values().all(|stamp| *stamp == 3));
     members.check();
     members.now += 300 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), [0, 0]);
     members.assert_nothing_stays();
 }
@@ -81,25 +81,25 @@ fn a_runtime_that_comes_too_late_has_what_did_not_begin_elsewhere() {
     let shop = Shop::default();
     let mut members = members(factory::<Stamp>(), &shop);
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     pass_interval(&mut members);
     let before = members.flows();
     members.stop(3);
-    members.settle();
+    members.run_until_quiet();
     // Its flows live 100 s, and are waited for as long.
     members.now += 60 * SECOND;
     members.feed(0, (0..30).map(|n| out(2000 + n)));
     let sent = members.sent().len();
     assert!(sent > 60 && sent < 90, "some wait: {sent}");
     members.now += 45 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     let there = members.flows()[0];
     assert!(there > before[0] / 2, "they have begun elsewhere: {there}");
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     members.now += SECOND;
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     assert_eq!(members.flows().iter().sum::<u64>(), 60, "{:?}", members.flows());
     members.check();
@@ -117,7 +117,7 @@ fn all_come_back_in_any_order() {
             };
             let mut members = members(made, &shop);
             (0..4).for_each(|worker| members.start(worker));
-            members.settle();
+            members.run_until_quiet();
             let packets = |members: &mut Members, switch| match is_grouped {
                 true => fill(members, switch, 1..13),
                 false => members.feed(switch, (0..60).map(|n| out(2000 + n))),
@@ -131,12 +131,12 @@ fn all_come_back_in_any_order() {
             for worker in order {
                 members.start(worker);
                 if worker < 2 {
-                    members.switch(worker).wait_to_be_told(20 * SECOND);
+                    members.switch(worker).wait_for_resync(20 * SECOND);
                 }
-                members.settle();
+                members.run_until_quiet();
             }
             members.now += SECOND;
-            members.settle();
+            members.run_until_quiet();
             assert_eq!(members.flows(), before, "{order:?}");
             packets(&mut members, 1);
             packets(&mut members, 0);
@@ -153,7 +153,7 @@ fn a_switch_waits_for_one_that_stays_away_for_a_time_only() {
     let shop = Shop::default();
     let mut members = members(factory::<Stamp>(), &shop);
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     pass_interval(&mut members);
     let before = members.flows();
@@ -161,13 +161,13 @@ fn a_switch_waits_for_one_that_stays_away_for_a_time_only() {
     let sent = members.sent().len();
     for switch in 0..2 {
         members.start(switch);
-        members.switch(switch).wait_to_be_told(20 * SECOND);
+        members.switch(switch).wait_for_resync(20 * SECOND);
     }
     members.start(2);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     members.now += 18 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(
         (members.sent().len(), members.flows()[0]),
         (sent, before[0]),
@@ -175,14 +175,14 @@ fn a_switch_waits_for_one_that_stays_away_for_a_time_only() {
     );
     for _ in 0..5 {
         members.now += SECOND;
-        members.settle();
+        members.run_until_quiet();
     }
     assert_eq!((members.sent().len(), members.flows()[0]), (sent + 60, 60));
     // It is told which of its flows have begun elsewhere.
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     members.now += SECOND;
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     assert_eq!(members.flows(), [60, 0]);
     members.check();
@@ -194,28 +194,28 @@ fn lent_and_late() -> usize {
     let shop = Shop::default();
     let mut members = members(factory::<Lender>(), &shop);
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     fill(&mut members, 0, 1..7);
     members.runtime(0).order(everywhere(0, 2)).unwrap();
-    members.settle();
+    members.run_until_quiet();
     pass_interval(&mut members);
     assert_eq!(members.flows(), [0, 6]);
     (0..4).for_each(|worker| members.stop(worker));
     for switch in 0..2 {
         members.start(switch);
-        members.switch(switch).wait_to_be_told(3 * SECOND);
+        members.switch(switch).wait_for_resync(3 * SECOND);
     }
     members.start(2);
     for _ in 0..7 {
         members.now += SECOND;
-        members.settle();
+        members.run_until_quiet();
     }
     fill(&mut members, 0, 20..28);
     assert_eq!(members.flows()[0], 8, "all blocks of its share are given");
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     members.now += SECOND;
-    members.settle();
+    members.run_until_quiet();
     fill(&mut members, 0, 1..7);
     fill(&mut members, 1, 20..28);
     let mut owners: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -240,19 +240,19 @@ fn a_switch_that_begins_with_the_runtime_that_failed_waits_for_it() {
     let shop = Shop::default();
     let mut members = members(factory::<Stamp>(), &shop);
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     pass_interval(&mut members);
     let before = members.flows();
     members.stop(3);
     members.stop(0);
-    members.settle();
+    members.run_until_quiet();
     members.start(0);
-    members.switch(0).wait_to_be_told(WAIT);
-    members.settle();
+    members.switch(0).wait_for_resync(WAIT);
+    members.run_until_quiet();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!((members.flows(), opened(&mut members, 1)), (before, 0));
     members.check();
 }
@@ -267,7 +267,7 @@ fn a_runtime_that_is_back_before_it_was_missed_has_its_flows() {
         };
         let mut members = members(made, &shop);
         (0..4).for_each(|worker| members.start(worker));
-        members.settle();
+        members.run_until_quiet();
         let packets = |members: &mut Members| match is_grouped {
             true => fill(members, 0, 1..13),
             false => members.feed(0, (0..60).map(|n| out(2000 + n))),
@@ -282,7 +282,7 @@ fn a_runtime_that_is_back_before_it_was_missed_has_its_flows() {
         assert_eq!(blocks(&mut members, 2), known);
         members.check();
         members.now += 300 * SECOND;
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.flows(), [0, 0]);
         members.assert_nothing_stays();
     }

@@ -4,7 +4,7 @@
 use super::flows::{Masquerade, Meter};
 use super::groups::{Leaser, Service, packets};
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::replica::policy::{Copying, Storing};
 use crate::switch::{Policy, SideRule, Switch};
 use nf::WorkerInfo;
@@ -18,7 +18,7 @@ use wire::packet::Kind;
 
 mod checks;
 mod random;
-mod telling;
+mod resync;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// How long switches that begin again wait to be told, where that is not tested.
@@ -207,7 +207,7 @@ impl Members {
     pub(super) fn all(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
         let mut members = Members::none(switches, runtimes, policy, plan);
         (0..switches + runtimes).for_each(|worker| members.start(worker));
-        members.settle();
+        members.run_until_quiet();
         members
     }
 
@@ -247,7 +247,7 @@ impl Members {
         let (switches, runtimes) = (self.switches.len(), self.runtimes.len());
         match worker.checked_sub(switches) {
             None => {
-                let settings = crate::switch::Settings {
+                let settings = crate::switch::SwitchSettings {
                     switch: worker as u8,
                     switches: switches as u8,
                     seed: HashSeed::FIXED,
@@ -429,7 +429,7 @@ impl Members {
     }
 
     /// Steps every worker until nothing moves.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_quiet(&mut self) {
         let (mut idle, mut rounds) = (0, 0);
         while idle < 3 {
             rounds += 1;
@@ -443,7 +443,7 @@ impl Members {
 
     pub(super) fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
         self.switch(switch).port_mut(0).input.extend(packets);
-        self.settle();
+        self.run_until_quiet();
     }
 
     pub(super) fn sent(&mut self) -> Vec<super::Sent> {
@@ -508,7 +508,7 @@ fn who_is_not_there_is_chosen_for_nothing_and_who_comes_is() {
         // Two of four, and the two that are missing leave their shares to both.
         members.start(1);
         members.start(3);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, (0..400).map(|n| out(2000 + n, 0)));
         let flows = members.flows();
         assert_eq!(
@@ -518,7 +518,7 @@ fn who_is_not_there_is_chosen_for_nothing_and_who_comes_is() {
         );
         assert!(flows[0] > 150 && flows[2] > 150, "{policy:?}: {flows:?}");
         members.start(2);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, (0..400).map(|n| out(3000 + n, 0)));
         assert!(members.flows()[1] > 90, "{policy:?}: {:?}", members.flows());
         assert_eq!(members.sent().len(), 800);
@@ -532,26 +532,26 @@ fn who_is_leaving_says_so_itself_and_is_chosen_when_nobody_else_is_there() {
     for policy in POLICIES {
         let mut members = Members::all(2, 2, policy, plan(vec![factory::<Meter>()]));
         members.runtime(0).set_leaving(true);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, (0..50).map(|n| out(1000 + n, 0)));
         assert_eq!(members.flows(), [0, 50], "{policy:?}");
-        assert!(members.runtime(1).has_heard_leaving(0), "{policy:?}");
+        assert!(members.runtime(1).knows_leaving(0), "{policy:?}");
         // A switch that begins again hears it, too.
         members.start(0);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, (0..50).map(|n| out(2000 + n, 0)));
         assert_eq!(members.flows(), [0, 100], "{policy:?}");
         members.stop(3);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, (0..50).map(|n| out(3000 + n, 0)));
         assert_eq!(members.flows(), [50, 0], "{policy:?}");
         // So does a runtime.
         members.start(3);
-        members.settle();
-        assert!(members.runtime(1).has_heard_leaving(0), "{policy:?}");
+        members.run_until_quiet();
+        assert!(members.runtime(1).knows_leaving(0), "{policy:?}");
         members.runtime(0).set_leaving(false);
-        members.settle();
-        assert!(!members.runtime(1).has_heard_leaving(0), "{policy:?}");
+        members.run_until_quiet();
+        assert!(!members.runtime(1).knows_leaving(0), "{policy:?}");
         members.feed(0, (0..100).map(|n| out(4000 + n, 0)));
         assert!(members.flows()[0] > 60, "{policy:?}: {:?}", members.flows());
         members.assert_nothing_stays();
@@ -602,7 +602,7 @@ fn flows_of_a_runtime_that_goes_begin_anew_at_once() {
         members.check();
         // It comes again, and gets nothing that was the one's before; both count from 0 again.
         members.start(2);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(members.flows()[1], 0);
         members.feed(0, (0..300).map(|n| out(5000 + n, 1)));
         assert!(members.flows()[1] > 50, "{policy:?}");
@@ -617,7 +617,7 @@ fn who_begins_anew_unseen_has_none_of_the_old_flows() {
     members.feed(0, [out(1000, 1)]);
     assert_eq!((members.routes(), members.switch(0).stats().blocks), (1, 1));
     members.start(1);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!((members.routes(), members.switch(0).stats().blocks), (0, 0));
     members.feed(0, [out(1000, 2), out(1001, 2)]);
     assert_eq!(members.flows(), [2]);
@@ -634,15 +634,15 @@ fn a_switch_that_begins_anew_is_told_all_before_it_reads() {
         members.feed(0, (0..flows).map(|n| out(1000 + n, 1)));
         let before = (members.routes(), members.flows());
         members.start(0);
-        members.switch(0).wait_to_be_told(WAIT);
+        members.switch(0).wait_for_resync(WAIT);
         let input = (0..flows).flat_map(|n| [out(1000 + n, 2), reply(1000 + n, 2)]);
         members.switch(0).port_mut(0).input.extend(input);
         for worker in 0..members.incarnations.len() {
             members.step(worker);
-            assert!(members.switch(0).is_waiting_to_be_told());
+            assert!(members.switch(0).is_waiting_for_resync());
             assert_eq!(members.switch(0).stats().received, 0);
         }
-        members.settle();
+        members.run_until_quiet();
         assert_eq!((members.routes(), members.flows()), before);
         for runtime in 0..3 {
             for flow in members.runtime(runtime).flows(0, 2000).0 {
@@ -668,7 +668,7 @@ fn a_switch_that_begins_anew_is_told_of_groups_and_their_blocks() {
     assert_eq!((before.0, &before.1), (19, &vec![19, 19]));
     for switch in [0, 1, 0] {
         members.start(switch);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(known(&mut members), before);
     }
     members.feed(1, (1..20).map(|host| udp(host, 1000, 1, 53, false, b"x")));
@@ -683,11 +683,11 @@ fn a_switch_waits_for_a_runtime_that_is_not_there_no_longer_than_it_may() {
     members.feed(0, (0..20).map(|n| out(1000 + n, 1)));
     members.stop(2);
     members.start(0);
-    members.switch(0).wait_to_be_told(SECOND);
+    members.switch(0).wait_for_resync(SECOND);
     members.feed(0, (0..20).map(|n| out(1000 + n, 2)));
     assert_eq!(members.switch(0).stats().received, 0);
     members.now += SECOND;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.switch(0).stats().received, 20);
     members.check();
     members.assert_nothing_stays();
@@ -706,7 +706,7 @@ fn what_another_was_chosen_for_meanwhile_ends() {
         members.feed(0, packets(1));
         assert_eq!(members.flows(), [10, 10]);
         members.start(0);
-        members.switch(0).wait_to_be_told(5000);
+        members.switch(0).wait_for_resync(5000);
         members.switch(0).port_mut(0).input.extend(packets(2));
         // The second runtime is cut off: the first is there alone.
         let incarnation = members.incarnations[2].replace(0);
@@ -717,7 +717,7 @@ fn what_another_was_chosen_for_meanwhile_ends() {
         }
         assert_eq!(members.flows(), [20, 10], "by host: {by_host}");
         members.incarnations[2].set(incarnation);
-        members.settle();
+        members.run_until_quiet();
         assert_eq!(
             (members.flows(), members.routes()),
             (vec![20, 0], 20),
@@ -733,13 +733,13 @@ fn what_another_was_chosen_for_meanwhile_ends() {
 fn packets_whose_home_is_not_there_are_counted_drops() {
     let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
     members.stop(1);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..100).map(|n| out(1000 + n, 1)));
     let absent = members.dropped("home_absent");
     assert!(absent > 20 && absent < 80, "{absent}");
     assert_eq!(members.flows().iter().sum::<u64>(), 100 - absent);
     members.start(1);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..100).map(|n| out(1000 + n, 2)));
     assert_eq!(
         (
@@ -758,20 +758,20 @@ fn a_runtime_that_has_not_met_a_switch_is_chosen_for_no_flow() {
     let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
     members.apart = Some((1, 3));
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     // They leave by the second switch.
     members.feed(0, (0..50).map(|n| out(1000 + n, 1)));
     assert_eq!((members.flows(), members.sent().len()), (vec![50, 0], 50));
     // Its time is over: the switch may never come.
     members.now += 3 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..50).map(|n| out(2000 + n, 1)));
     assert!(members.flows()[1] > 0);
     members.check();
 }
 
-pub(super) fn everywhere(from: usize, runtimes: u16) -> Order {
-    Order {
+pub(super) fn everywhere(from: usize, runtimes: u16) -> MoveOrder {
+    MoveOrder {
         selector: Selector::All,
         to: (0..runtimes).filter(|to| usize::from(*to) != from).collect(),
     }

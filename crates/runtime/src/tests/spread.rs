@@ -271,7 +271,7 @@ fn make(
         .zip(peers)
         .enumerate()
         .map(|(index, (links, peers))| {
-            let settings = crate::switch::Settings {
+            let settings = crate::switch::SwitchSettings {
                 switch: index as u8,
                 switches,
                 seed: HashSeed::FIXED,
@@ -316,7 +316,7 @@ fn make(
 
 impl Cluster {
     /// Steps every worker until nothing moves.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_until_quiet(&mut self) {
         let mut idle = 0;
         let mut rounds = 0;
         while idle < 3 {
@@ -350,7 +350,7 @@ impl Cluster {
 
     pub(super) fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
         self.switches[switch].port_mut(0).input.extend(packets);
-        self.settle();
+        self.run_until_quiet();
     }
 
     pub(super) fn sent(&mut self) -> Vec<Sent> {
@@ -458,7 +458,7 @@ fn routes_end_with_their_groups_and_flows_can_come_again() {
         "half of the groups have their home at the other switch"
     );
     cluster.now += 30_000_000_000;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(routes(&cluster), 0);
     cluster.feed(1, (0..50).map(|n| udp(1, 1000 + n, 1, 80, true, b"")));
     assert_eq!(routes(&cluster), 50);
@@ -494,7 +494,7 @@ fn replies_to_translated_flows_find_them_through_any_switch() {
     cluster.check();
     // All gone: the reply keys' routes, too.
     cluster.now += 400_000_000_000;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.switches.iter().map(|s| s.stats().routes).sum::<u64>(), 0);
 }
 
@@ -542,7 +542,7 @@ fn blocks_lead_packets_from_outside_to_their_group() {
 #[test]
 fn what_a_peer_took_to_be_at_home_here_is_not_handed_back() {
     let (near, far) = link(16);
-    let settings = crate::switch::Settings {
+    let settings = crate::switch::SwitchSettings {
         switch: 0,
         switches: 2,
         seed: HashSeed::FIXED,

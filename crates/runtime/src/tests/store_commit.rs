@@ -9,7 +9,7 @@ use super::sessions::SECOND;
 use super::spread::Cluster;
 use super::stored::{INTERVAL, Shop, WALL, begin, flows, host, opened, pass_interval, stored_as};
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::replica::BROKEN;
 use crate::replica::policy::Policy as Copied;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +119,7 @@ fn what_waits_at_the_end_leaves_when_the_store_has_it_or_is_dropped() {
         assert_eq!(cluster.runtimes[0].stats().held, 10);
         shop.with(|shelves| shelves.is_down = is_down);
         while !cluster.runtimes[0].finish(64) {}
-        cluster.settle();
+        cluster.run_until_quiet();
         let dropped: u64 = cluster.runtimes[0]
             .stats()
             .dropped
@@ -186,7 +186,7 @@ fn live(cluster: &mut Cluster, draws: &mut Draws, steps: usize, moves: bool, kno
         if moves && at % 61 == 60 {
             let from = draws.below(cluster.runtimes.len());
             let to = (from + 1) % cluster.runtimes.len();
-            let order = Order {
+            let order = MoveOrder {
                 selector: Selector::All,
                 to: vec![to as u16],
             };
@@ -229,7 +229,7 @@ fn incarnations(policy: Copied, seeds: u64, moves: bool) -> usize {
         assert_eq!(known + opened(&cluster), 48, "seed {seed}");
         cluster.check();
         cluster.now += 300 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         pass_interval(&mut cluster);
         assert_eq!((flows(&cluster), cluster.routes()), (0, 0), "seed {seed}");
         assert_eq!(shop.entries(), 0, "seed {seed}: nothing is left");
@@ -293,7 +293,7 @@ fn blocks_given(switches: u8, runtimes: u16, seed: u64, moves: bool) {
             if moves && at % 61 == 60 {
                 let from = draws.below(runtimes.into());
                 let to = (from as u16 + 1) % runtimes;
-                let order = Order {
+                let order = MoveOrder {
                     selector: Selector::All,
                     to: vec![to],
                 };
@@ -351,7 +351,7 @@ fn a_flow_that_nothing_waits_for_is_written_within_the_interval() {
     cluster.feed(0, (0..20).map(out));
     let changes = shop.with(|shelves| shelves.changes);
     cluster.now += 2 * INTERVAL;
-    cluster.settle();
+    cluster.run_until_quiet();
     // Deadlines and lazy bytes.
     assert_eq!(shop.with(|shelves| shelves.changes), changes + 20);
 }

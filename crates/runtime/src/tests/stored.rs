@@ -12,7 +12,7 @@ use crate::switch::Policy;
 use nf::variables::buffer::{Buffer, PUT, REMOVE};
 use nf::variables::open::{Carrier, Claimed, Element, Loader, Source};
 use nf::variables::shelf::Shelf;
-use nf::variables::{BATCHES_MAX, Consistency, Figures, Keeper, Kind, OpenError};
+use nf::variables::{BATCHES_MAX, Consistency, Keeper, Kind, OpenError, PartitionStats};
 use nf::{Cx, FlowState, Packet, Time, Verdict, WorkerInfo, network_function};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -169,8 +169,8 @@ impl Carrier for Boy {
         (0..100).for_each(|_| self.step(shelf, shelf.now()));
         shelf.is_stored()
     }
-    fn figures(&self) -> Figures {
-        Figures::default()
+    fn figures(&self) -> PartitionStats {
+        PartitionStats::default()
     }
     fn next_at(&self, _: &Shelf) -> Option<u64> {
         None
@@ -228,14 +228,14 @@ pub(super) fn begin(switches: u8, runtimes: u16, plan: &Plan, ahead: u64, wall: 
     };
     let ahead_of = vec![ahead; usize::from(runtimes)];
     let mut cluster = stored_cluster(switches, plan, 512, &ahead_of, (storing, wall - ahead));
-    cluster.settle();
+    cluster.run_until_quiet();
     cluster
 }
 
 /// All changes are in the store.
 pub(super) fn pass_interval(cluster: &mut Cluster) {
     cluster.now += 2 * INTERVAL;
-    cluster.settle();
+    cluster.run_until_quiet();
 }
 
 pub(super) fn flows(cluster: &Cluster) -> u64 {
@@ -334,7 +334,7 @@ fn ages_of_flows_in_a_store_count_from_their_packets() {
     cluster.feed(0, [out(1), out(2)]);
     assert!(ages(&shop).is_empty());
     cluster.now = began + 7 * INTERVAL;
-    cluster.settle();
+    cluster.run_until_quiet();
     let seen = ages(&shop);
     let longest = seen.iter().max().unwrap();
     assert!((7 * INTERVAL..8 * INTERVAL).contains(longest), "{seen:?}");
@@ -343,9 +343,9 @@ fn ages_of_flows_in_a_store_count_from_their_packets() {
     cluster.feed(0, [out(1)]);
     let began = cluster.now;
     cluster.now += 3 * INTERVAL;
-    cluster.settle();
+    cluster.run_until_quiet();
     shop.with(|shelves| shelves.is_down = false);
-    cluster.settle();
+    cluster.run_until_quiet();
     let seen = ages(&shop);
     let longest = *seen.iter().max().unwrap();
     assert!(
@@ -398,7 +398,7 @@ fn a_flow_that_is_over_is_in_no_store() {
     cluster.feed(0, (0..60).map(|n| out(2000 + n)));
     pass_interval(&mut cluster);
     cluster.now += 200 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     // Places are taken by others at once.
     cluster.feed(0, (0..30).map(|n| out(4000 + n)));
     pass_interval(&mut cluster);
@@ -419,11 +419,11 @@ fn the_time_without_a_process_counts() {
         // Flows live 100 s.
         let mut cluster = begin(1, 1, &plan, SECOND, WALL + dead * SECOND);
         cluster.now += 2 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_eq!(flows(&cluster), expected);
         // A flow's deadline in a store is later than it is by twice the longer interval.
         cluster.now += 40 * SECOND + 2 * Storing::LAZY;
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_eq!((flows(&cluster), cluster.routes()), (0, 0), "after {dead} s");
         pass_interval(&mut cluster);
         assert_eq!(shop.entries(), 0);
@@ -512,7 +512,7 @@ fn groups_go_on_with_their_blocks_and_no_other_gets_them() {
         cluster.check();
         // When all is over, all blocks are home.
         cluster.now += 60 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         pass_interval(&mut cluster);
         assert_eq!((flows(&cluster), blocks(&cluster), shop.entries()), (0, 0, 0));
         cluster.feed(0, (0..8 * runtimes as u8).map(host));
@@ -532,14 +532,14 @@ fn alone_in_store() -> usize {
             cluster.feed(0, (0..6).map(|n| host(10 * round + n)));
             pass_interval(&mut cluster);
             cluster.now += 12 * SECOND;
-            cluster.settle();
+            cluster.run_until_quiet();
         }
         drop(cluster);
         shop.with(|shelves| shelves.left = None);
         let mut cluster = leased(1, 1, &shop, 0, WALL + 20 * SECOND);
         alone += usize::from(events(&mut cluster).contains("stored_refused"));
         cluster.now += 60 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         pass_interval(&mut cluster);
         assert_eq!((flows(&cluster), shop.entries()), (0, 0), "after {left} changes");
     }
@@ -565,25 +565,25 @@ fn one_begins_again(plan: Plan, packets: &dyn Fn(u16) -> (Side, Vec<u8>)) {
     });
     members.wall = WALL;
     (0..4).for_each(|worker| members.start(worker));
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(packets));
     members.now += 2 * INTERVAL;
-    members.settle();
+    members.run_until_quiet();
     let before = members.flows();
     assert!(before.iter().sum::<u64>() == 60 && before[1] > 20, "{before:?}");
     members.stop(3);
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..30).map(packets));
     members.start(3);
-    members.settle();
+    members.run_until_quiet();
     members.now += 5 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     members.feed(0, (0..60).map(packets));
     assert_eq!(members.flows().iter().sum::<u64>(), 60, "{:?}", members.flows());
     assert!(members.flows()[1] > 0, "some went on: {:?}", members.flows());
     // All of it ends, and nothing is left over.
     members.now += 300 * SECOND;
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.flows(), [0, 0]);
     for switch in 0..2 {
         let stats = members.switch(switch).stats();
@@ -717,7 +717,7 @@ proptest! {
         let mut cluster = begin(1, 1, &plan, 0, WALL + SECOND);
         cluster.feed(0, (0..8).map(host));
         cluster.now += 40 * 24 * 3600 * SECOND;
-        cluster.settle();
+        cluster.run_until_quiet();
         pass_interval(&mut cluster);
         prop_assert_eq!((flows(&cluster), shop.entries()), (0, 0));
     }

@@ -120,8 +120,8 @@ fn in_store(shop: &Shop, kind: usize) -> BTreeMap<(u8, u16), Kept> {
         let head = 1 + usize::from(bytes[0] & 0x80 != 0);
         let entry = form::read(&bytes[head..]).unwrap();
         match entry.what {
-            What::Flow(facts, state) => {
-                let ends = [facts.key.first(), facts.key.second()];
+            What::Flow(flow_header, state) => {
+                let ends = [flow_header.key.first(), flow_header.key.second()];
                 let inside = ends.into_iter().find(|end| end.addr.octets()[12] == 10);
                 let inside = inside.unwrap();
                 let own = [word(state, own_at), word(state, own_at + 4)];
@@ -156,7 +156,7 @@ fn feed(cluster: &mut Cluster, host: u8, port: u16, what: u8) {
 /// Lazy bytes are in the store, too.
 fn pass_lazy(cluster: &mut Cluster) {
     cluster.now += Storing::LAZY + 2 * INTERVAL;
-    cluster.settle();
+    cluster.run_until_quiet();
 }
 
 fn changes(shop: &Shop) -> usize {
@@ -167,7 +167,7 @@ fn changes(shop: &Shop) -> usize {
 fn alive(plan: &Plan, behind: u64) -> u64 {
     let mut cluster = begin(1, 1, plan, SECOND, WALL + behind);
     cluster.now += SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     flows(&cluster)
 }
 
@@ -290,7 +290,7 @@ fn writes_of_what_is_lazy_are_spread_over_the_time() {
         CHANGE.set(change::FLOW_LAZY);
         cluster.feed(0, (0..400).map(|port| packet(1, port)));
         cluster.now += 10 * INTERVAL;
-        cluster.settle();
+        cluster.run_until_quiet();
         if round > 1 {
             most = most.max(changes(&shop) - before);
         }
@@ -323,7 +323,7 @@ fn a_flow_out_of_the_store_never_lives_shorter() {
                 feed(&mut cluster, 1, 1, 0);
                 pass_interval(&mut cluster);
                 cluster.now += gap;
-                cluster.settle();
+                cluster.run_until_quiet();
             }
             feed(&mut cluster, 1, 1, 0);
             pass_interval(&mut cluster);
@@ -359,7 +359,7 @@ fn is_kept(kind: usize) -> bool {
     pass_interval(&mut cluster);
     let is_there = there[0] == 2 && in_store(&shop, kind)[&(1, 1)][2] == 2;
     cluster.now += 50 * SECOND;
-    cluster.settle();
+    cluster.run_until_quiet();
     feed(&mut cluster, 1, 1, 0);
     pass_interval(&mut cluster);
     drop(cluster);
@@ -412,7 +412,7 @@ fn at_a_stop_all_is_written() {
         pass_interval(&mut cluster);
         (0..20).for_each(|port| feed(&mut cluster, 1, port, change::FLOW_LAZY));
         while !cluster.runtimes[0].finish(64) {}
-        cluster.settle();
+        cluster.run_until_quiet();
         let there = in_store(&shop, kind);
         assert!(
             there.len() == 20 && there.values().all(|kept| kept[1] == 1),
@@ -435,7 +435,7 @@ fn a_chain_beside_copies_has_its_changes_in_the_store() {
         });
         members.wall = WALL;
         (0..3).for_each(|worker| members.start(worker));
-        members.settle();
+        members.run_until_quiet();
         for round in 1..5 {
             for (what, is_lazy) in [
                 (change::COMMITTED, false),
@@ -444,7 +444,7 @@ fn a_chain_beside_copies_has_its_changes_in_the_store() {
                 CHANGE.set(what);
                 members.feed(0, (1..9).map(|host| packet(host, 1000)));
                 members.now += if is_lazy { Storing::LAZY } else { 0 } + 2 * INTERVAL;
-                members.settle();
+                members.run_until_quiet();
                 let there = in_store(&shop, kind);
                 let lazy = if is_lazy { round } else { round - 1 };
                 let expected = [round, lazy, round, lazy];

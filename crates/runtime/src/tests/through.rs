@@ -3,7 +3,7 @@
 use super::spread::{Cluster, cluster};
 use super::stored::Shop;
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use nf::variables::{Consistency, Counter, Options, Variables};
 use nf::{Cx, Packet, Verdict, WorkerInfo, network_function};
 use std::sync::Arc;
@@ -236,7 +236,7 @@ fn a_packet_whose_change_will_not_be_stored_is_a_counted_drop() {
 fn rest(cluster: &mut Cluster) {
     for _ in 0..4 {
         cluster.now += MS;
-        cluster.settle();
+        cluster.run_until_quiet();
     }
 }
 
@@ -251,7 +251,7 @@ fn a_group_stays_until_the_store_has_answered_and_its_change_is_made_once() {
     rest(&mut cluster);
     let waiting = |cluster: &Cluster, at: usize| cluster.runtimes[at].stats().waiting;
     let from = (0..2).find(|at| waiting(&cluster, *at) == 1).unwrap();
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1 - from as u16],
     };

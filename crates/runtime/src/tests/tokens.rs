@@ -2,7 +2,7 @@
 
 use super::stored::Shop;
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use core::cell::RefCell;
 use core::future::Future;
 use core::pin::Pin;
@@ -247,26 +247,26 @@ fn a_call_that_moved_goes_on_by_its_token_at_the_target() {
         .find(|index| cluster.runtimes[*index].stats().waiting == 1)
         .unwrap();
     let left = TOKENS.with_borrow(|tokens| tokens[&7].clone());
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1 - from as u16],
     };
     cluster.runtimes[from].order(order).unwrap();
-    cluster.settle();
+    cluster.run_until_quiet();
     let waiting = |cluster: &super::spread::Cluster| {
         let of = |index: usize| cluster.runtimes[index].stats().waiting;
         (of(from), of(1 - from))
     };
     assert_eq!(waiting(&cluster), (0, 1));
     left.give();
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(
         waiting(&cluster),
         (0, 1),
         "the token of the call that was given up"
     );
     TOKENS.with_borrow(|tokens| tokens[&7].give());
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!((waiting(&cluster), cluster.sent().len()), ((0, 0), 1));
     cluster.check();
 }

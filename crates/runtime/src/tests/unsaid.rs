@@ -104,7 +104,7 @@ fn what_a_runtime_has_no_buffers_to_say_is_said_later_and_packets_wait_for_it() 
                         match message {
                             Message::BlockClaimed(block, _) => assert!(known.insert(block)),
                             Message::BlockReleased(block) => assert!(known.remove(&block)),
-                            Message::Idle(_, consumed) => {
+                            Message::GroupEmpty(_, consumed) => {
                                 assert_eq!(consumed, u64::from(FLOWS));
                                 idle += 1;
                             }

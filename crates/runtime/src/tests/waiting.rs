@@ -26,7 +26,7 @@ fn a_slow_runtime_makes_a_capture_wait_and_loses_nothing() {
     }
     assert!(cluster.switches[0].stats().stalls > 0);
     assert!(cluster.switches[0].port_mut(0).input.len() > 500);
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.sent().len(), 1000);
     cluster.check();
 }
@@ -60,7 +60,7 @@ fn a_wire_is_read_while_some_runtime_has_room_and_left_alone_when_none_has() {
             assert_eq!(busy(&cluster), 0);
             assert!(cluster.switches[0].stats().stalls > 0);
         }
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_eq!(busy(&cluster) == 0, cluster.sent().len() == 1000);
         cluster.check();
     }
@@ -89,7 +89,7 @@ fn a_slow_runtime_makes_what_peers_hand_over_wait_and_loses_nothing() {
     }
     assert!(cluster.switches[1].stats().stalls > 0);
     assert!(!cluster.switches[0].port_mut(0).input.is_empty());
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.sent().len(), count);
     cluster.check();
 }
@@ -132,7 +132,7 @@ fn a_port_without_room_makes_a_capture_at_another_switch_wait_and_loses_nothing(
     let mut left = 0;
     cluster.switches[1].port_mut(0).output_max = Some(10);
     for _ in 0..20 {
-        cluster.settle();
+        cluster.run_until_quiet();
     }
     let waiting = cluster.switches[0].port_mut(0).input.len();
     assert!(
@@ -144,7 +144,7 @@ fn a_port_without_room_makes_a_capture_at_another_switch_wait_and_loses_nothing(
         let taken = core::mem::take(&mut port.output);
         assert!(!taken.is_empty() && taken.len() <= 10, "after {left}");
         left += taken.len();
-        cluster.settle();
+        cluster.run_until_quiet();
     }
     assert_eq!(cluster.switches[1].port_mut(0).counters.unsent_packets, 0);
     assert_eq!(cluster.switches[1].stats().sent, u64::from(count));
@@ -192,11 +192,11 @@ proptest! {
             }
         }
         cluster.now = now;
-        cluster.settle();
+        cluster.run_until_quiet();
         cluster.check();
         // Routes end with their flows, none is left behind.
         cluster.now += 400_000_000_000;
-        cluster.settle();
+        cluster.run_until_quiet();
         prop_assert_eq!(cluster.switches.iter().map(|s| s.stats().routes).sum::<u64>(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Microthreads: order, bounds, and locals that live across an await.
 
 use super::*;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use nf::{Affinity, Block, Cx, FlowState, Packet, Verdict, Way, WorkerInfo, network_function};
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,7 +235,7 @@ fn what_a_call_claims_before_it_waits_is_claimed_at_once() {
         (3, 3)
     );
     cluster.now += 20 * MS;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!((cluster.sent().len(), cluster.switches[0].stats().blocks), (6, 3));
     super::groups::assert_nothing_stays(&mut cluster);
 }
@@ -475,7 +475,7 @@ fn a_flow_that_begins_anew_behind_a_call_keeps_its_route() {
     cluster.feed(0, [flow(255, 5), flow(1, 0), flow(2, 0)]);
     for _ in 0..2 {
         cluster.now += 20 * MS;
-        cluster.settle();
+        cluster.run_until_quiet();
     }
     assert_eq!(cluster.sent().len(), 2);
     cluster.feed(0, [flow(3, 0)]);
@@ -483,7 +483,7 @@ fn a_flow_that_begins_anew_behind_a_call_keeps_its_route() {
     let flows: Vec<u64> = cluster.runtimes.iter().map(|r| r.stats().flows).collect();
     assert_eq!((flows.iter().sum::<u64>(), cluster.routes()), (1, 1), "{flows:?}");
     cluster.now += 400_000 * MS;
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.routes(), 0);
 }
 
@@ -500,12 +500,12 @@ fn what_waited_goes_before_what_a_group_called_back_has_kept() {
     cluster.runtimes[from].set_move_timeout(MS);
     // The first two wait, the third behind them.
     cluster.feed(0, [flow(2, 10), flow(3, 10), flow(4, 0)]);
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1 - from as u16],
     };
     let moving = cluster.runtimes[from].order(order).unwrap();
-    cluster.settle();
+    cluster.run_until_quiet();
     // Called back; its target takes no turn, so the move is not over.
     let stand_still = |cluster: &mut super::spread::Cluster, ms: u32| {
         // Moves are looked at in some steps only.
@@ -519,7 +519,7 @@ fn what_waited_goes_before_what_a_group_called_back_has_kept() {
     cluster.switches[0].port_mut(0).input.push_back(flow(5, 0));
     stand_still(&mut cluster, 50);
     assert_eq!(cluster.runtimes[from].receipt(moving).unwrap().under_way, 1);
-    cluster.settle();
+    cluster.run_until_quiet();
     let receipt = cluster.runtimes[from].receipt(moving).unwrap();
     assert_eq!((receipt.is_over, receipt.failed), (true, 1), "{receipt:?}");
     let order: Vec<u8> = cluster.sent().iter().map(number).collect();
@@ -667,12 +667,12 @@ fn a_call_that_may_begin_again_goes_along_with_its_group() {
     // There and back, each time at once: the clock stands still but for what the cluster's steps
     // take.
     for (from, to) in [(from, 1 - from), (1 - from, from), (from, 1 - from)] {
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![to as u16],
         };
         let moving = cluster.runtimes[from].order(order).unwrap();
-        cluster.settle();
+        cluster.run_until_quiet();
         let receipt = cluster.runtimes[from].receipt(moving).unwrap();
         assert_eq!(
             (receipt.is_over, receipt.moved, receipt.failed),
@@ -685,7 +685,7 @@ fn a_call_that_may_begin_again_goes_along_with_its_group() {
     // One more packet comes behind the others, and the event that they wait for.
     cluster.feed(0, [flow(5, 0)]);
     GENERATION.set(2);
-    cluster.settle();
+    cluster.run_until_quiet();
     let order: Vec<u8> = cluster.sent().iter().map(number).collect();
     assert_eq!(order, [1, 2, 3, 4, 5]);
     cluster.check();
@@ -705,18 +705,18 @@ fn packets_of_calls_that_are_given_up_take_no_room_of_held_ones() {
         |cluster: &super::spread::Cluster| [0, 1].map(|index: usize| cluster.runtimes[index].stats().held);
     assert_eq!(held(&cluster), [6, 6]);
     for (from, all) in [(0, [0, 12]), (1, [12, 0])] {
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![1 - from as u16],
         };
         cluster.runtimes[from].order(order).unwrap();
-        cluster.settle();
+        cluster.run_until_quiet();
         assert_eq!(held(&cluster), all);
         assert_eq!(cluster.runtimes[1 - from].stats().waiting, 4);
         cluster.check();
     }
     GENERATION.set(1);
-    cluster.settle();
+    cluster.run_until_quiet();
     let sent = cluster.sent();
     for flow in 0..4 {
         let order = sent.iter().map(number).filter(|n| n % 4 == flow);
@@ -736,16 +736,16 @@ fn what_a_call_that_is_given_up_has_emitted_is_not_the_next_ones() {
     let from = (0..2)
         .find(|index| cluster.runtimes[*index].stats().waiting == 1)
         .unwrap();
-    let order = Order {
+    let order = MoveOrder {
         selector: Selector::All,
         to: vec![1 - from as u16],
     };
     cluster.runtimes[from].order(order).unwrap();
-    cluster.settle();
+    cluster.run_until_quiet();
     assert_eq!(cluster.runtimes[1 - from].stats().waiting, 1);
     cluster.feed(0, (2..6).map(|host| udp(host, 1000, 1, 80, false, &[5, 1, 0])));
     cluster.now += 200 * MS;
-    cluster.settle();
+    cluster.run_until_quiet();
     let mut hosts: Vec<u8> = cluster.sent().iter().map(|(_, frame)| frame[15]).collect();
     hosts.sort_unstable();
     assert_eq!(hosts, [1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);

@@ -137,7 +137,7 @@ proptest! {
             members.feed(0, burst.into_iter().map(|(flow, is_reply, deeds)| packet(flow, is_reply, deeds)));
         }
         members.stop(1);
-        members.settle();
+        members.run_until_quiet();
         members.feed(0, all.clone().map(|flow| packet(flow, false, [deed::TELL; 3])));
         let is_told = |frame: &[u8]| frame.get(PAYLOAD) == Some(&deed::TELL);
         let told: Vec<_> = members.sent().into_iter().filter(|(_, frame)| is_told(frame)).collect();

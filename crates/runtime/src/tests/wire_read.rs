@@ -15,7 +15,7 @@ use super::replica::{Stamp, out, reply, stamps_of};
 use super::{factory, plan};
 use crate::chain::{ChainRule, Plan};
 use crate::env::LinkTo;
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::parts::BEGUN;
 use crate::record::{Copy, Record};
 use crate::replica::BROKEN;
@@ -55,11 +55,11 @@ impl Wire {
         let slot = match *copy {
             Copy::Flow {
                 slot,
-                ref facts,
+                ref flow_header,
                 piece,
                 ..
             } => {
-                let (a, b) = facts.key.ends(Orientation::Along);
+                let (a, b) = flow_header.key.ends(Orientation::Along);
                 let inside = if a.port == 80 { b } else { a };
                 let state = piece.try_into().expect("a state is short");
                 self.copies.insert(slot, (inside.port, state));
@@ -234,7 +234,7 @@ impl Reader {
             }
             if step % 400 == 399 {
                 let from = draw(2);
-                let order = Order {
+                let order = MoveOrder {
                     selector: Selector::All,
                     to: vec![1 - from as u16],
                 };

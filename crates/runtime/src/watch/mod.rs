@@ -5,11 +5,11 @@
 //! Each worker has an eye, closed as a rule: no memory, and one look per burst whether it is open.
 //! A *watch* is handed to all workers of the cluster; it brings the memory for what it will see,
 //! and the control thread fetches that now and then by handing over empty memory for full
-//! ([`Eye::swap`]). So a worker neither allocates nor waits for another thread, and steps and
+//! ([`Tap::swap`]). So a worker neither allocates nor waits for another thread, and steps and
 //! frames that do not fit are counted.
 //!
 //! ```text
-//!   control thread ──watch(memory)──► worker: Eye ── sees ──► memory ──┐
+//!   control thread ──watch(memory)──► worker: Tap ── sees ──► memory ──┐
 //!         ▲  └────────swap(empty)────────────────────────────────────  │
 //!         └───────────full◄────────────────────────────────────────────┘
 //! ```
@@ -100,24 +100,24 @@ pub struct Seen {
 
 /// The eye of a worker. There is one while there are watches.
 #[derive(Debug)]
-pub struct Eye {
+pub struct Tap {
     worker: Worker,
     watches: ArrayVec<Watch, { TRACES_MAX + CAPTURES_MAX }>,
 }
 
 /// A worker's eye, if it is open.
-pub(crate) type MaybeEye = Option<Box<Eye>>;
+pub(crate) type MaybeTap = Option<Box<Tap>>;
 
 /// Opens an eye for a watch; hands it back if there are as many as may be.
-pub(crate) fn open(eye: &mut MaybeEye, worker: Worker, watch: Watch) -> Result<(), Watch> {
-    let eye = eye.get_or_insert_with(|| {
-        Box::new(Eye {
+pub(crate) fn open(tap: &mut MaybeTap, worker: Worker, watch: Watch) -> Result<(), Watch> {
+    let tap = tap.get_or_insert_with(|| {
+        Box::new(Tap {
             worker,
             watches: ArrayVec::new(),
         })
     });
     let is_flow = matches!(watch.what, What::Flow(_));
-    let alike = eye
+    let alike = tap
         .watches
         .iter()
         .filter(|other| matches!(other.what, What::Flow(_)) == is_flow);
@@ -125,16 +125,16 @@ pub(crate) fn open(eye: &mut MaybeEye, worker: Worker, watch: Watch) -> Result<(
     if alike.count() >= most {
         return Err(watch);
     }
-    eye.watches.push(watch);
+    tap.watches.push(watch);
     Ok(())
 }
 
 /// Ends a watch, and closes the eye behind the last.
-pub(crate) fn close(eye: &mut MaybeEye, id: u32) {
-    if let Some(open) = eye {
+pub(crate) fn close(tap: &mut MaybeTap, id: u32) {
+    if let Some(open) = tap {
         open.watches.retain(|watch| watch.id != id);
         if open.watches.is_empty() {
-            *eye = None;
+            *tap = None;
         }
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn name_of(packet: &Packet) -> usize {
     core::ptr::from_ref(packet).cast::<()>() as usize
 }
 
-impl Eye {
+impl Tap {
     fn traces(&mut self) -> impl Iterator<Item = &mut Trace> {
         self.watches.iter_mut().filter_map(|watch| match &mut watch.what {
             What::Flow(trace) => Some(&mut **trace),

@@ -36,7 +36,7 @@ impl<P: Port> Runtime<P> {
         let actor = call.actor();
         let group = self.core.observe_woken(actor);
         if call.has_behind() {
-            self.core.linger(actor);
+            self.core.defer_idle(actor);
         }
         // The configuration may have changed while it waited, and end its flow.
         let goes_on = !self.core.runner.is_of_before(actor, &self.core.flows) || self.core.goes_on(actor);
@@ -48,7 +48,7 @@ impl<P: Port> Runtime<P> {
         self.core.commit_woken(actor, group);
         self.core.note_stored(actor);
         self.take_up_behind(actor, behind);
-        self.core.stop_lingering();
+        self.core.end_deferred();
     }
 
     /// Processes the packets that came while a call waited, in their order; they may wait in turn.
@@ -100,9 +100,9 @@ impl<P: Port> Runtime<P> {
     pub(super) fn begin_again(&mut self, actors: &[u32]) {
         for actor in actors {
             if let Some(packets) = self.core.runner.begin_again(*actor, &self.core.flows) {
-                self.core.linger(*actor);
+                self.core.defer_idle(*actor);
                 self.take_up_behind(*actor, packets);
-                self.core.stop_lingering();
+                self.core.end_deferred();
             }
         }
     }

@@ -153,7 +153,7 @@ impl<P: Port> Runtime<P> {
             self.core.out.count_consumed(link);
             self.meet(packet, lane, link, &begin);
         }
-        self.core.settle_all();
+        self.core.learn_reply_keys();
     }
 
     /// Runs the chains of a burst in order, and counts what each call costs.
@@ -169,7 +169,7 @@ impl<P: Port> Runtime<P> {
             self.meet_rare(packet, lane, link);
         }
         self.core.runner.sampling.end();
-        self.core.settle_all();
+        self.core.learn_reply_keys();
     }
 
     /// Fetches what the packets that will open flows are going to touch, for all of them at once:
@@ -240,7 +240,7 @@ impl<P: Port> Runtime<P> {
         if lane.candidate != NOT_FOUND && self.core.flows.has_key(lane.candidate, &lane.key) {
             let header = self.core.flows.header(lane.candidate >> 1);
             let is_second = lane.candidate & 1 != 0;
-            if header.is_active_under(self.core.runner.young())
+            if header.is_active_under(self.core.runner.current_generation())
                 && header.deadline > self.core.now
                 && (!is_second || header.flags & flag::REPLY_KEY != 0)
             {
@@ -274,7 +274,7 @@ impl<P: Port> Runtime<P> {
             return;
         }
         if header.deadline <= self.core.now {
-            self.core.out.see(&packet, Event::Met(Meeting::Expired));
+            self.core.out.observe(&packet, Event::Met(Meeting::Expired));
             return self.renew(packet, actor, lane, link);
         }
         let direction = header.direction(value & 1, lane.way);
@@ -287,7 +287,7 @@ impl<P: Port> Runtime<P> {
                 return self.launch(packet, lane, link);
             }
         }
-        self.core.out.see(&packet, Event::Met(Meeting::Found));
+        self.core.out.observe(&packet, Event::Met(Meeting::Found));
         self.core.begin_seen(actor, packet, direction);
     }
 
@@ -311,8 +311,8 @@ impl<P: Port> Runtime<P> {
         way: Orientation,
         link: usize,
     ) {
-        // Consumed long ago, by whichever link: a group that ends now has seen it. The lease of that
-        // time may be over.
+        // Consumed long ago, by whichever link: a group that ends now has seen it. The lease of
+        // that time may be over.
         if self.core.is_unleased() {
             return self.core.out.drop_packet(packet, DropReason::NoLease);
         }
@@ -382,7 +382,7 @@ impl<P: Port> Runtime<P> {
             }
         };
         self.core.flows.join_group(actor, group);
-        let generation = self.core.runner.young();
+        let generation = self.core.runner.current_generation();
         let header = self.core.flows.header_mut(actor);
         header.key = lane.key;
         header.generation = generation;
@@ -398,7 +398,7 @@ impl<P: Port> Runtime<P> {
         self.core
             .runner
             .create(actor, &mut self.core.flows, &mut self.core.out);
-        self.core.out.see(&packet, Event::Met(Meeting::Launched));
+        self.core.out.observe(&packet, Event::Met(Meeting::Launched));
         self.core.begin_seen(actor, packet, Direction::Opening);
     }
 

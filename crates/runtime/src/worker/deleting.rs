@@ -35,7 +35,7 @@ const ENDS: u64 = 256;
 impl<P: Port> Runtime<P> {
     /// Ends flows that a selector names, from actor number `cursor` on.
     pub fn delete_flows(&mut self, selector: &Selector, cursor: u32) -> Deleted {
-        self.core.settle_all();
+        self.core.learn_reply_keys();
         let last = self.core.flows.capacity() as u32;
         let places = match selector {
             Selector::Flow(key) => match self.core.flows.find(key) {

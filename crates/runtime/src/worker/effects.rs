@@ -4,7 +4,7 @@
 
 use super::Runtime;
 use crate::env::Port;
-use crate::mobility::{Effect, Kept, Word};
+use crate::mobility::{Buffered, Effect, KeyMessage};
 use crate::stats::DropReason;
 use alloc::vec::Vec;
 use wire::{FlowKey, planted};
@@ -16,7 +16,7 @@ impl<P: Port> Runtime<P> {
         while let Some(effect) = self.moves.next_effect() {
             match effect {
                 Effect::BeginAgain(actors) => self.begin_again(&actors),
-                Effect::Process { kept, keys } => self.process_kept(kept, keys),
+                Effect::Process { buffered, keys } => self.process_buffered(buffered, keys),
             }
         }
     }
@@ -24,18 +24,18 @@ impl<P: Port> Runtime<P> {
     /// Processes the packets kept for a group, in order, and then says which keys have become idle
     /// by that. Of its keys the group's own is the last.
     #[cold]
-    fn process_kept(&mut self, mut kept: Vec<Kept>, keys: Vec<crate::flows::group::GroupKey>) {
-        self.moves.note_processed(kept.len());
+    fn process_buffered(&mut self, mut buffered: Vec<Buffered>, keys: Vec<crate::flows::group::GroupKey>) {
+        self.moves.note_processed(buffered.len());
         if planted::is("kept_in_wrong_class") {
-            kept.sort_by_key(|kept| core::cmp::Reverse(kept.class));
+            buffered.sort_by_key(|buffered| core::cmp::Reverse(buffered.class));
         } else if !planted::is("handed_not_first") {
-            kept.sort_by_key(|kept| kept.class);
+            buffered.sort_by_key(|buffered| buffered.class);
         }
         let routed = keys
             .last()
             .map_or(0, |group| group.hash(&self.core.settings.seed));
         self.core.silent.begin_draining(keys);
-        for Kept { mut packet, home, .. } in kept {
+        for Buffered { mut packet, home, .. } in buffered {
             // It is here because of this group, whose route leads here: no other group may begin
             // with it, wherever that has gone.
             packet.set_hash(routed);
@@ -49,13 +49,14 @@ impl<P: Port> Runtime<P> {
             let hash = key.hash(&self.core.settings.seed);
             self.meet_again(packet, key, hash, way, usize::from(home));
         }
-        self.core.settle_all();
+        self.core.learn_reply_keys();
         let doubtful = self.core.silent.end_draining();
         if self.core.sender.is_on() {
             return doubtful
                 .into_iter()
                 .for_each(|key| self.core.end_route_behind_copies(key));
         }
-        self.moves.tell_all(&mut self.core, Word::Idle, doubtful);
+        self.moves
+            .send_to_all(&mut self.core, KeyMessage::GroupEmpty, doubtful);
     }
 }

@@ -65,7 +65,7 @@ impl<P: Port> Runtime<P> {
             && !self.core.lines.are_waiting(self.core.runner.log().len())
             && self.moves.finished_moving_all(&self.core)
             && self.backlog.iter().all(wire::PacketList::is_empty)
-            && !self.core.sessions.is_telling()
+            && !self.core.sessions.is_resyncing()
             && is_settled
     }
 

@@ -86,32 +86,36 @@ impl<P: Port> Runtime<P> {
         while let Some((message, rest)) = Message::read(bytes) {
             bytes = rest;
             match message {
-                Message::Doubted(key) => self.moves.hear_doubted(&mut self.core, link, key),
-                Message::BlockDoubted(block, group) => {
-                    self.moves.hear_block_doubted(&mut self.core, link, block, group)
+                Message::RouteSuspect(key) => self.moves.handle_route_suspect(&mut self.core, link, key),
+                Message::BlockSuspect(block, group) => {
+                    self.moves
+                        .handle_block_suspect(&mut self.core, link, block, group)
                 }
-                Message::Taken(group) => self.core.hear_taken(group),
-                Message::Switch(group, says) => self.moves.hear_switch(&mut self.core, link, group, says),
+                Message::RouteConflict(group) => self.core.handle_route_conflict(group),
+                Message::Switch(group, says) => {
+                    self.moves
+                        .handle_switch_message(&mut self.core, link, group, says)
+                }
                 Message::BlockReturned(block, home) if home.0 == self.core.settings.info.runtime => {
-                    self.moves.hear_returned(&mut self.core, block, link);
+                    self.moves.handle_block_returned(&mut self.core, block, link);
                 }
                 Message::BlockLent(block, home, to) if to.0 == self.core.settings.info.runtime => {
-                    self.core.hear_lent(link, block, home);
+                    self.core.handle_lent(link, block, home);
                 }
-                Message::LendsOver(home) => self.core.hear_lends_over(link, home),
-                Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
-                Message::AllTold => self.core.hear_all_told(link),
+                Message::LendsOver(home) => self.core.handle_lends_over(link, home),
+                Message::BlockClaimed(block, _) => self.core.handle_block_in_use(link, block),
+                Message::Resynced => self.core.handle_resynced(link),
                 Message::Heir(failed, incarnation) => self.keeper.note_heir(link, failed, incarnation),
                 Message::Keeps(failed, 0, incarnation) => {
                     self.keeper.note_late(&mut self.core, link, failed, incarnation);
                 }
                 lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
-                    self.hear_of_lease(link, lease);
+                    self.handle_lease(link, lease);
                     if self.is_known_fenced(link) {
                         return;
                     }
                 }
-                Message::Heard(round) => self.core.out.barrier_mut().acknowledge(link, round),
+                Message::BarrierAcknowledged(round) => self.core.out.barrier_mut().acknowledge(link, round),
                 // A switch says no such message.
                 _ => self.core.out.reject(),
             }

@@ -69,7 +69,7 @@ impl<P: Port> Runtime<P> {
 
     /// A switch asks for its lease, or grants this runtime's.
     #[cold]
-    pub(super) fn hear_of_lease(&mut self, link: usize, message: Message) {
+    pub(super) fn handle_lease(&mut self, link: usize, message: Message) {
         let known = self.core.sessions.switches[link];
         let now = self.core.now;
         let Some(leases) = &mut self.leases else {
@@ -127,7 +127,7 @@ impl<P: Port> Runtime<P> {
     /// A runtime says which incarnation it is: by views, or by none. A runtime that begins says the
     /// latter first: its own views come behind its links.
     #[cold]
-    pub(super) fn hear_incarnation(&mut self, runtime: usize, incarnation: u64, since: u32) {
+    pub(super) fn handle_incarnation(&mut self, runtime: usize, incarnation: u64, since: u32) {
         if since == NO_VIEW {
             return self.core.sessions.note_said(runtime, incarnation);
         }

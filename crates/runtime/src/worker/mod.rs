@@ -257,7 +257,7 @@ impl<P: Port> Runtime<P> {
                     self.session_over(link);
                 }
             }
-            work.other += self.hear_runtimes();
+            work.other += self.handle_runtimes();
             while let Some(packet) = self.core.out.next_hairpin() {
                 let mut burst = Burst::new();
                 burst.push(packet);
@@ -276,14 +276,14 @@ impl<P: Port> Runtime<P> {
             if self.fragments.expire(self.core.now) {
                 work.other += self.drop_fragments();
             }
-            self.core.settle_all();
+            self.core.learn_reply_keys();
             work.other += self.core.recall();
             if may_end {
                 work.other += self.core.expire(self.core.early_looks);
             }
             work.other += self.walk();
             work.other += self.go_on_moving();
-            work.other += self.go_on_telling();
+            work.other += self.go_on_resyncing();
             work.other += self.core.see_to_pools();
             work.other += self.core.release_held();
             if self.keeper.has_work() {
@@ -293,7 +293,7 @@ impl<P: Port> Runtime<P> {
             work.other += self.core.go_on_storing();
         } else {
             // Buffers come home from other runtimes, too.
-            work.other += self.hear_runtimes();
+            work.other += self.handle_runtimes();
             self.stalls += 1;
         }
         if self.objects.is_some() {
@@ -342,7 +342,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Takes timers of a function in that were another partition's, and holds them until
-    /// [`Runtime::settle_timers`]. Answers timers that found no room, and the number of the change
+    /// [`Runtime::release_timers`]. Answers timers that found no room, and the number of the change
     /// that the store is to have. `None`: there is no such function or variable.
     pub fn hold_timers(
         &mut self,
@@ -355,9 +355,12 @@ impl<P: Port> Runtime<P> {
 
     /// Lets timers go that were held: they fire here from now on, or are removed again. Answers the
     /// number of the change.
-    pub fn settle_timers(&mut self, (function, name): (&str, &str), are_ours: bool) -> Option<u64> {
+    pub fn release_timers(&mut self, (function, name): (&str, &str), are_ours: bool) -> Option<u64> {
         let number = self.function_of(function)?;
-        self.core.runner.variables().settle_timers(number, name, are_ours)
+        self.core
+            .runner
+            .variables()
+            .release_timers(number, name, are_ours)
     }
 
     /// Whether the store has all changes of these timers up to this one.
@@ -380,7 +383,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Figures of the changes of variables that are in a store, by function.
-    pub fn variables(&self) -> Vec<(String, nf::variables::Figures)> {
+    pub fn variables(&self) -> Vec<(String, nf::variables::PartitionStats)> {
         let figures = self.core.runner.variables().figures();
         let names = &self.core.runner.stages().names;
         let named = |(function, figures): (usize, _)| match function {
@@ -499,8 +502,8 @@ impl<P: Port> Runtime<P> {
 
     /// Whether nothing is to be told to switches, they have said which groups of that are
     /// another's, and these have ended here.
-    pub fn has_told_all(&self) -> bool {
-        self.core.sessions.is_idle() && self.core.out.unsettled() == Switches::NONE
+    pub fn has_resynced(&self) -> bool {
+        self.core.sessions.is_idle() && self.core.out.unreconciled() == Switches::NONE
     }
 
     /// The links, for tests and drivers.
@@ -580,7 +583,7 @@ impl<P: Port> Runtime<P> {
             passed: self.core.out.passed(),
             emitted: self.core.runner.emitted(),
             held: self.core.runner.packets()
-                + self.moves.kept() as u64
+                + self.moves.buffered() as u64
                 + self.core.hold.packets() as u64
                 + (self.core.gate.packets() + self.core.store_gate.packets()) as u64
                 + self.core.out.hairpins() as u64

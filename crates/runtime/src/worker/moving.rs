@@ -4,7 +4,7 @@
 
 use super::Runtime;
 use crate::env::{Burst, Port};
-use crate::mobility::{Order, OrderError, Receipt};
+use crate::mobility::{MoveOrder, OrderError, Receipt};
 use crate::record::Record;
 use alloc::vec::Vec;
 use wire::packet::Kind;
@@ -55,7 +55,7 @@ impl<P: Port> Runtime<P> {
 
     /// Reads what other runtimes say and hand over.
     #[inline]
-    pub(super) fn hear_runtimes(&mut self) -> usize {
+    pub(super) fn handle_runtimes(&mut self) -> usize {
         let mut count = 0;
         for peer in 0..self.peers.len() {
             let is_still = self.peers[peer].as_ref().is_none_or(Port::is_still);
@@ -118,7 +118,7 @@ impl<P: Port> Runtime<P> {
                         }
                         if let Some((incarnation, since, rest)) = Record::read_incarnation(bytes) {
                             bytes = rest;
-                            self.hear_incarnation(peer, incarnation, since);
+                            self.handle_incarnation(peer, incarnation, since);
                             if self.core.sessions.is_runtime_fenced(peer, session) {
                                 break;
                             }
@@ -154,14 +154,14 @@ impl<P: Port> Runtime<P> {
     fn move_on(&mut self) -> usize {
         let mut work = self.moves.go_on(&mut self.core);
         self.apply_moves();
-        let ready = self.moves.settle_moves(&mut self.core);
+        let ready = self.moves.quiesced_moves(&mut self.core);
         if !ready.is_empty() {
             // *DrainMarker* goes behind all packets and messages of these groups.
             self.transmit();
         }
         work += ready.len();
         for id in ready {
-            self.moves.settled(&mut self.core, id);
+            self.moves.quiesced(&mut self.core, id);
         }
         work += self.moves.send_states(&mut self.core);
         self.moves.watch_moves(&mut self.core);
@@ -170,19 +170,19 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Begins to move flows; the number under which [`Runtime::receipt`] tells how it goes.
-    pub fn order(&mut self, order: Order) -> Result<u32, OrderError> {
+    pub fn order(&mut self, order: MoveOrder) -> Result<u32, OrderError> {
         self.order_with(order, &[])
     }
 
     /// The same; a group that does not move to its targets may be offered to these, too, as far as
     /// they are there then.
-    pub fn order_with(&mut self, order: Order, others: &[u16]) -> Result<u32, OrderError> {
+    pub fn order_with(&mut self, order: MoveOrder, others: &[u16]) -> Result<u32, OrderError> {
         self.order_some(order, others, u32::MAX)
     }
 
     /// The same, of no more than so many flows. Groups move whole: a group that has more flows than
     /// are left of that stays.
-    pub fn order_some(&mut self, order: Order, others: &[u16], count: u32) -> Result<u32, OrderError> {
+    pub fn order_some(&mut self, order: MoveOrder, others: &[u16], count: u32) -> Result<u32, OrderError> {
         self.moves.order_some(&mut self.core, order, others, count)
     }
 
@@ -202,8 +202,8 @@ impl<P: Port> Runtime<P> {
     }
 
     /// How many groups there are of whose keys switches are still to be told.
-    pub fn words_untold(&self) -> usize {
-        self.moves.words_untold()
+    pub fn key_messages_unsent(&self) -> usize {
+        self.moves.key_messages_unsent()
     }
 
     /// How long moves that begin from now on may take, in nanoseconds, before they are given up.

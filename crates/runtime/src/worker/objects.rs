@@ -5,14 +5,14 @@
 
 use super::Runtime;
 use crate::env::Port;
-use crate::objects::{Figures, SharedObjects};
+use crate::objects::{ObjectTotals, SharedObjects};
 use crate::parts::Core;
 use crate::stats::ObjectStats;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use nf::objects::{Desk, Kind, ObjectsHere};
-use protocols::objects::{Caller, Decision, Members, Report, Stage, Told};
+use nf::objects::{Kind, ObjectsHere, PendingCalls};
+use protocols::objects::{Caller, Decision, Directive, Members, Report, Stage};
 use protocols::ownership::RuntimeId;
 
 impl<P: Port> Runtime<P> {
@@ -35,15 +35,15 @@ impl<P: Port> Runtime<P> {
         // The same at all workers of a cluster.
         let [seed, ..] = self.core.settings.seed.0;
         let opened = &self.core.runner.stages().objects;
-        let desk = opened.desk();
-        desk.open(true);
+        let pending_calls = opened.pending_calls();
+        pending_calls.open(true);
         let mut objects = SharedObjects::new(opened, me, seed, (view, members));
         if let Some(before) = &self.objects {
             objects.count_on(before);
         }
         if let Some(before) = self.objects.replace(Box::new(objects)) {
-            before.give_up(&desk);
-            self.core.runner.hasten_answered(&desk);
+            before.give_up(&pending_calls);
+            self.core.runner.hasten_answered(&pending_calls);
         }
     }
 
@@ -57,18 +57,18 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Is told of a view of the runtimes that share objects.
-    pub fn hear_of_objects(&mut self, told: &Told) {
-        let desk = self.desk();
+    pub fn handle_directive(&mut self, directive: &Directive) {
+        let pending_calls = self.pending_calls();
         if let Some(objects) = &mut self.objects {
-            objects.hear(self.core.now, told, &desk);
+            objects.handle_directive(self.core.now, directive, &pending_calls);
         }
     }
 
     /// Is told of a decision of the coordinator.
-    pub fn hear_of_decision(&mut self, decision: &Decision) {
-        let desk = self.desk();
+    pub fn handle_decision(&mut self, decision: &Decision) {
+        let pending_calls = self.pending_calls();
         if let Some(objects) = &mut self.objects {
-            objects.hear_decision(self.core.now, decision, &desk);
+            objects.handle_decision(self.core.now, decision, &pending_calls);
         }
     }
 
@@ -81,16 +81,16 @@ impl<P: Port> Runtime<P> {
     /// Figures of shared objects, by kind.
     pub(super) fn object_stats(&self) -> Vec<ObjectStats> {
         let objects = self.objects.as_ref();
-        objects.map_or_else(Vec::new, |objects| objects.stats(&self.desk()))
+        objects.map_or_else(Vec::new, |objects| objects.stats(&self.pending_calls()))
     }
 
-    fn desk(&self) -> Arc<Desk> {
-        self.core.runner.stages().objects.desk()
+    fn pending_calls(&self) -> Arc<PendingCalls> {
+        self.core.runner.stages().objects.pending_calls()
     }
 
     /// When there is something to do for shared objects by the time alone.
     pub(super) fn objects_next_at(&self) -> Option<u64> {
-        self.objects.as_ref()?.next_at(&self.desk())
+        self.objects.as_ref()?.next_at(&self.pending_calls())
     }
 
     /// The report to the coordinator on shared objects here, where functions have any.
@@ -117,8 +117,8 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Figures of shared objects, where functions have any.
-    pub fn objects(&self) -> Option<Figures> {
-        self.objects.as_ref().map(|objects| objects.figures())
+    pub fn objects(&self) -> Option<ObjectTotals> {
+        self.objects.as_ref().map(|objects| objects.totals())
     }
 
     /// A runtime sends a piece of a message.
@@ -135,16 +135,16 @@ impl<P: Port> Runtime<P> {
     #[cold]
     #[inline(never)]
     pub(super) fn share(&mut self) -> usize {
-        let desk = self.desk();
+        let pending_calls = self.pending_calls();
         let Some(objects) = &mut self.objects else {
             return 0;
         };
         let Core {
             now, out, sessions, ..
         } = &mut self.core;
-        let (work, has_answers) = objects.go_on(*now, &desk, out, sessions);
+        let (work, has_answers) = objects.go_on(*now, &pending_calls, out, sessions);
         if has_answers {
-            self.core.runner.hasten_answered(&desk);
+            self.core.runner.hasten_answered(&pending_calls);
         }
         work
     }

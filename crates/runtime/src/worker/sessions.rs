@@ -23,8 +23,8 @@
 //! runtimes of other processes take flows. It is a hint: a runtime that is asked answers for
 //! itself.
 //!
-//! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's,
-//! and ends here; flow by flow, some a step, flows that wait when their call is over.
+//! *RouteConflict*: where another runtime was chosen meanwhile for a group that is here, it is that
+//! one's, and ends here; flow by flow, some a step, flows that wait when their call is over.
 //!
 //! *A switch that is met again* may have let this runtime go, and flows that are here may have gone
 //! on elsewhere. So no packet leaves by it, and packets that waited for it are dropped, until it,
@@ -34,7 +34,7 @@
 //! are asked behind *all told*: a switch that has let this runtime go does not answer, and its
 //! session ends.
 //!
-//! *A runtime that begins among others* does not know which blocks of its pool its forerunner had
+//! *A runtime that begins among others* does not know which blocks of its pool its predecessor had
 //! lent with groups that have moved, and its messages and packets to a switch that it has not met
 //! are lost at the link. It waits until every switch has told it (those that are not there: for a
 //! time), says meanwhile that it is leaving, and takes no groups. Where flows are grouped it begins
@@ -42,7 +42,7 @@
 //! told of comes home by way of those switches that told of it.
 //!
 //! *Blocks that switches ask about*, or may have forgotten with a worker that is gone, are told as
-//! they are then: here (`BlockClaimed`) or not (`BlockDoubted`), or, while their group is on its
+//! they are then: here (`BlockClaimed`) or not (`BlockSuspect`), or, while their group is on its
 //! way, when that is over. No group begins to move before that is told.
 //!
 //! A ring's other end was there from the beginning, and a switch that begins with this runtime is
@@ -61,7 +61,7 @@ use crate::env::Port;
 use crate::flows::actor::{Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
-use crate::parts::presence::{Part, Telling};
+use crate::parts::presence::{Resync, ResyncPart};
 use crate::record::Record;
 use crate::switch::home_of;
 use core::ops::Bound;
@@ -108,8 +108,8 @@ impl<P: Port> Runtime<P> {
         let before = core::mem::replace(&mut self.core.sessions.switches[link], session);
         self.core.sessions.switch_ends[link].begin();
         self.core.sessions.has_absent = self.core.sessions.switches.contains(&0);
-        self.core.sessions.telling.retain(|telling| telling.link != link);
-        self.core.sessions.settling = self.core.sessions.settling.without(link as u8);
+        self.core.sessions.resyncs.retain(|resync| resync.link != link);
+        self.core.sessions.reconciled = self.core.sessions.reconciled.without(link as u8);
         self.core.out.session_over(link, session != 0);
         if session != 0 {
             // The incarnation of the sender is said before all else.
@@ -118,7 +118,7 @@ impl<P: Port> Runtime<P> {
         self.core.switch_over(link as u8);
         self.moves.returned_without(&mut self.core, link as u8);
         if let Some(beginning) = &mut self.core.sessions.beginning {
-            beginning.told = beginning.told.without(link as u8);
+            beginning.resynced = beginning.resynced.without(link as u8);
         }
         for known in self.core.sessions.lent.values_mut() {
             *known = known.without(link as u8);
@@ -130,8 +130,8 @@ impl<P: Port> Runtime<P> {
         }
         if session != 0 {
             self.keeper.switch_came(&mut self.core, link);
-            let part = Part::Moves(0);
-            self.core.sessions.telling.push_back(Telling { link, part });
+            let part = ResyncPart::Moves(0);
+            self.core.sessions.resyncs.push_back(Resync { link, part });
         }
     }
 
@@ -145,12 +145,12 @@ impl<P: Port> Runtime<P> {
         self.core.begin_storing();
         let links = 0..usize::from(self.core.settings.switches);
         for link in links.filter(|link| self.core.out.is_present(*link)) {
-            let part = Part::Moves(0);
-            self.core.sessions.telling.push_back(Telling { link, part });
+            let part = ResyncPart::Moves(0);
+            self.core.sessions.resyncs.push_back(Resync { link, part });
         }
         if self.core.flows.affinity() != Affinity::Flow {
             // Other runtimes may have blocks of this one's pool.
-            self.core.sessions.wait_to_be_told();
+            self.core.sessions.wait_for_resync();
         }
     }
 
@@ -189,12 +189,12 @@ impl<P: Port> Runtime<P> {
 
     /// Whether a runtime, as far as has been heard here, takes no groups: it is drained, or begins
     /// among others.
-    pub fn has_heard_leaving(&self, runtime: u16) -> bool {
+    pub fn knows_leaving(&self, runtime: u16) -> bool {
         self.core.sessions.is_runtime_leaving(runtime)
     }
 
-    /// Whether switches choose this runtime for no new group, since another has free blocks of ports
-    /// and this one has none.
+    /// Whether switches choose this runtime for no new group, since another has free blocks of
+    /// ports and this one has none.
     pub fn is_dry(&self) -> bool {
         self.core.pools.is_dry()
     }
@@ -207,7 +207,7 @@ impl<P: Port> Runtime<P> {
     /// Goes on with telling switches about groups and blocks, and with giving up groups that are
     /// another's; answers how much was done.
     #[inline]
-    pub(super) fn go_on_telling(&mut self) -> usize {
+    pub(super) fn go_on_resyncing(&mut self) -> usize {
         if self.core.sessions.is_beginning() {
             self.core.go_on_beginning();
             if !self.core.sessions.is_beginning() {
@@ -223,8 +223,8 @@ impl<P: Port> Runtime<P> {
         if !self.core.sessions.is_idle() {
             count = self.tell_on() + self.give_up() + self.core.end_refused();
         }
-        if self.core.out.unsettled() != Switches::NONE {
-            self.settle_switches();
+        if self.core.out.unreconciled() != Switches::NONE {
+            self.reconcile_switches();
         }
         count
     }
@@ -232,7 +232,7 @@ impl<P: Port> Runtime<P> {
     /// Has packets leave by switches that have said which groups are others', once those have ended
     /// here.
     #[cold]
-    fn settle_switches(&mut self) {
+    fn reconcile_switches(&mut self) {
         let sessions = &self.core.sessions;
         // Groups that are on their way end with their moves.
         let has_ended = sessions.taken_cursor == [0; 5] && self.core.may_end_now();
@@ -240,21 +240,21 @@ impl<P: Port> Runtime<P> {
             return;
         }
         // A packet may leave by another switch than that which knows whose its group is.
-        let unsettled = self.core.out.unsettled();
+        let unreconciled = self.core.out.unreconciled();
         let mut links = 0..self.links.len();
-        if links.any(|link| unsettled.has(link as u8) && !sessions.settling.has(link as u8)) {
+        if links.any(|link| unreconciled.has(link as u8) && !sessions.reconciled.has(link as u8)) {
             return;
         }
         // A switch that has let this runtime go unseen does not answer.
-        if !self.core.out.barrier().is_heard(sessions.settles_at)
+        if !self.core.out.barrier().is_acknowledged(sessions.reconciled_at)
             && !crate::replica::is_broken("others are asked before packets leave")
         {
             return;
         }
-        for link in (0..self.links.len()).filter(|link| unsettled.has(*link as u8)) {
+        for link in (0..self.links.len()).filter(|link| unreconciled.has(*link as u8)) {
             // It was processed before that was known.
             self.core.lose_held_for(link);
-            self.core.out.settle(link);
+            self.core.out.reconcile(link);
         }
     }
 
@@ -278,10 +278,10 @@ impl<P: Port> Runtime<P> {
 
     #[cold]
     fn tell_on(&mut self) -> usize {
-        let Some(mut telling) = self.core.sessions.telling.pop_front() else {
+        let Some(mut resync) = self.core.sessions.resyncs.pop_front() else {
             return 0;
         };
-        let link = telling.link;
+        let link = resync.link;
         let mut is_over = false;
         for _ in 0..LOOKS {
             if self.core.out.pool().free() < self.core.out.reserve() + SPARE
@@ -290,49 +290,49 @@ impl<P: Port> Runtime<P> {
             {
                 break;
             }
-            telling.part = match telling.part {
-                Part::Moves(id) if id < self.moves.moving_places() => {
+            resync.part = match resync.part {
+                ResyncPart::Moves(id) if id < self.moves.moving_places() => {
                     self.moves.tell_move(&mut self.core, link as u8, id);
-                    Part::Moves(id + 1)
+                    ResyncPart::Moves(id + 1)
                 }
-                Part::Moves(_) => match self.core.flows.affinity() {
-                    Affinity::Flow => Part::Flows(0),
-                    _ => Part::Groups(0),
+                ResyncPart::Moves(_) => match self.core.flows.affinity() {
+                    Affinity::Flow => ResyncPart::Flows(0),
+                    _ => ResyncPart::Groups(0),
                 },
-                Part::Groups(place) if place < self.core.flows.groups().places() => {
+                ResyncPart::Groups(place) if place < self.core.flows.groups().places() => {
                     if let Some(group) = self.core.flows.groups().at_place(place) {
                         self.tell_route(link, group);
                     }
-                    Part::Groups(place + 1)
+                    ResyncPart::Groups(place + 1)
                 }
-                Part::Groups(_) => Part::Flows(0),
-                Part::Flows(actor) if actor < self.core.flows.used() => {
+                ResyncPart::Groups(_) => ResyncPart::Flows(0),
+                ResyncPart::Flows(actor) if actor < self.core.flows.used() => {
                     self.tell_flow(link, actor);
-                    Part::Flows(actor + 1)
+                    ResyncPart::Flows(actor + 1)
                 }
-                Part::Flows(_) => Part::Blocks(self.core.flows.owners.places()),
-                Part::Blocks(mut blocks) => match blocks.pop() {
+                ResyncPart::Flows(_) => ResyncPart::Blocks(self.core.flows.owners.places()),
+                ResyncPart::Blocks(mut blocks) => match blocks.pop() {
                     Some((addr, first)) => {
                         self.tell_block(link, addr, first);
-                        Part::Blocks(blocks)
+                        ResyncPart::Blocks(blocks)
                     }
-                    None => Part::Rest,
+                    None => ResyncPart::Rest,
                 },
-                Part::Rest => {
+                ResyncPart::Rest => {
                     is_over = true;
                     break;
                 }
             };
         }
         if !is_over {
-            self.core.sessions.telling.push_front(telling);
+            self.core.sessions.resyncs.push_front(resync);
             return 1;
         }
         if self.core.takes_no_groups() {
             self.core.out.send(link, &Message::Leaving(true));
         }
-        self.core.out.send(link, &Message::AllTold);
-        self.core.out.barrier_mut().note_told(link);
+        self.core.out.send(link, &Message::Resynced);
+        self.core.out.barrier_mut().note_resynced(link);
         1
     }
 
@@ -343,7 +343,7 @@ impl<P: Port> Runtime<P> {
                 key.hash(&self.core.settings.seed),
                 self.core.settings.switches,
             )) == link;
-        if is_home && !self.moves.is_told_with_move(&mut self.core, &key) {
+        if is_home && !self.moves.is_resynced_with_move(&mut self.core, &key) {
             self.core.out.send(link, &Message::Routed(key));
         }
     }
@@ -367,7 +367,7 @@ impl<P: Port> Runtime<P> {
         let Some(group) = self.core.flows.owners.at(addr, first) else {
             return;
         };
-        if self.moves.is_told_with_move(&mut self.core, &group) {
+        if self.moves.is_resynced_with_move(&mut self.core, &group) {
             return;
         }
         let ports = self.core.flows.owners.size_at(first);

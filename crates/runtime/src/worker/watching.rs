@@ -54,13 +54,13 @@ impl<P: Port> Runtime<P> {
 
     /// Exchanges what a watch has seen for empty memory; `false` if there is no such watch.
     pub fn watched(&mut self, id: u32, seen: &mut Seen) -> bool {
-        self.core.out.tap.as_mut().is_some_and(|eye| eye.swap(id, seen))
+        self.core.out.tap.as_mut().is_some_and(|tap| tap.swap(id, seen))
     }
 
     /// Has a trace know its flow by one more key.
     pub fn learn_key(&mut self, id: u32, key: FlowKey) {
-        if let Some(eye) = &mut self.core.out.tap {
-            eye.learn(id, key);
+        if let Some(tap) = &mut self.core.out.tap {
+            tap.learn(id, key);
         }
     }
 
@@ -93,12 +93,12 @@ impl<P: Port> Runtime<P> {
 
     /// Whether a packet with this key is watched; it is marked then.
     fn is_watched(&mut self, packet: &mut PacketBox, key: &FlowKey) -> bool {
-        if let Some(eye) = &mut self.core.out.tap {
-            let new = eye.recognise(packet, key);
+        if let Some(tap) = &mut self.core.out.tap {
+            let new = tap.recognise(packet, key);
             // Behind a switch that knew it, it has come in there.
             if new != 0 && self.core.settings.switches == 0 {
                 let event = Event::came(packet);
-                eye.note_for(new, packet, self.core.now, event);
+                tap.note_for(new, packet, self.core.now, event);
             }
         }
         packet.has(WATCHED)

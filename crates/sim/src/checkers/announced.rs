@@ -33,7 +33,7 @@ pub(crate) fn check(
             match message {
                 Message::Installed(key, _) => open.push((*switch, key, true)),
                 Message::Routed(key) if is_still => open.push((*switch, key, false)),
-                Message::Idle(key, _) => open.retain(|(to, known, _)| (*to, *known) != (*switch, key)),
+                Message::GroupEmpty(key, _) => open.retain(|(to, known, _)| (*to, *known) != (*switch, key)),
                 _ => {}
             }
         }

@@ -27,7 +27,7 @@ pub(crate) fn left(packet: &Packet, part: u8) -> Result<(), Violation> {
 
 /// The figures of one cluster at rest: nothing is on its way.
 #[derive(Default)]
-pub(crate) struct Figures {
+pub(crate) struct ClusterStats {
     pub switches: Vec<SwitchStats>,
     pub runtimes: Vec<RuntimeStats>,
     /// Of those that crashed, as they were.
@@ -49,7 +49,7 @@ pub(crate) struct Figures {
     pub pools: Vec<(usize, usize)>,
 }
 
-impl Figures {
+impl ClusterStats {
     /// Packets received, sent, made, held and dropped.
     fn sums(&self) -> [u64; 5] {
         let switches = || self.switches.iter().chain(&self.past_switches);
@@ -76,7 +76,7 @@ impl Figures {
 }
 
 /// Everything that came in is out, held or dropped.
-pub(crate) fn at_rest(figures: &Figures) -> Result<(), Violation> {
+pub(crate) fn at_rest(figures: &ClusterStats) -> Result<(), Violation> {
     let [received, sent, emitted, held, dropped] = figures.sums();
     if [received, sent] != [figures.entered, figures.left] {
         let what = format!(

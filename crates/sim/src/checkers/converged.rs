@@ -2,13 +2,13 @@
 //! sent is answered, and all flows, groups, routes and blocks end, in bounded time.
 
 use super::Violation;
-use super::conservation::Figures;
+use super::conservation::ClusterStats;
 use crate::script::Talk;
 
 const NAME: &str = "converged";
 
 /// A talk that must have been answered was not.
-pub(crate) fn unanswered(index: usize, talk: &Talk, figures: &Figures) -> Violation {
+pub(crate) fn unanswered(index: usize, talk: &Talk, figures: &ClusterStats) -> Violation {
     let switches = figures.switches.iter().flat_map(|stats| &stats.dropped);
     let runtimes = figures.runtimes.iter().flat_map(|stats| &stats.dropped);
     let drops = switches.chain(runtimes).filter(|named| named.count > 0);
@@ -28,7 +28,7 @@ pub(crate) fn restless(waiting: &str) -> Violation {
 }
 
 /// All flows should have ended: nothing is left.
-pub(crate) fn empty(figures: &Figures) -> Result<(), Violation> {
+pub(crate) fn empty(figures: &ClusterStats) -> Result<(), Violation> {
     let mut left = Vec::new();
     for (index, stats) in figures.runtimes.iter().enumerate() {
         for (count, what) in [

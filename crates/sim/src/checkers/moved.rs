@@ -9,7 +9,7 @@
 //! tight shapes); and once all is at rest, no move is under way, and all that went has come.
 
 use super::Violation;
-use super::conservation::Figures;
+use super::conservation::ClusterStats;
 use crate::script::{Fate, Script, Shape};
 use crate::world::Packet;
 use runtime::mobility::{OrderError, Receipt};
@@ -19,7 +19,7 @@ const NAME: &str = "moved";
 
 /// At rest: no packet was dropped because its group moved, if there is room for all that may be
 /// kept.
-pub(crate) fn no_drops(shape: &Shape, figures: &Figures) -> Result<(), Violation> {
+pub(crate) fn no_drops(shape: &Shape, figures: &ClusterStats) -> Result<(), Violation> {
     if !shape.is_roomy {
         return Ok(());
     }
@@ -37,7 +37,7 @@ pub(crate) fn no_drops(shape: &Shape, figures: &Figures) -> Result<(), Violation
 }
 
 /// At rest: flows and packets that left one runtime have come to another.
-pub(crate) fn adds_up(figures: &Figures) -> Result<(), Violation> {
+pub(crate) fn adds_up(figures: &ClusterStats) -> Result<(), Violation> {
     let sums = |of: fn(&RuntimeStats) -> [u64; 2]| {
         let each = figures.runtimes.iter().map(of);
         each.fold([0, 0], |[came, went], [c, w]| [came + c, went + w])
@@ -58,7 +58,11 @@ pub(crate) fn adds_up(figures: &Figures) -> Result<(), Violation> {
 /// be answered have left. Excused are packets for a home switch that had not been met
 /// (`home_absent`): processes begin one after another. Fragments without their first one wait, and
 /// go nowhere.
-pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figures) -> Result<(), Violation> {
+pub(crate) fn nothing_lost(
+    script: &Script,
+    packets: &[Packet],
+    figures: &ClusterStats,
+) -> Result<(), Violation> {
     let drops = figures.switches.iter().flat_map(|stats| &stats.dropped);
     let absent = drops.filter(|named| named.name == "home_absent");
     let excused: u64 = absent.map(|named| named.count).sum();
@@ -92,7 +96,7 @@ pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figure
 }
 
 /// All drops of all workers, by reason.
-fn drops_of(figures: &Figures) -> String {
+fn drops_of(figures: &ClusterStats) -> String {
     let runtimes = figures.runtimes.iter().flat_map(|stats| &stats.dropped);
     let switches = figures.switches.iter().flat_map(|stats| &stats.dropped);
     let named = runtimes.chain(switches).filter(|named| named.count > 0);

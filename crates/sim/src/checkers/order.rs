@@ -9,8 +9,9 @@
 //! elsewhere, since its server still answers earlier packets (`one_actor`): of its packets no order
 //! is asked for any more.
 //!
-//! Of packets that were on their way at such a moment, those that leave with other ends than the one
-//! before are another flow's: the first waits for its mapping to be heard of, and ends as it waits.
+//! Of packets that were on their way at such a moment, those that leave with other ends than the
+//! one before are another flow's: the first waits for its mapping to be heard of, and ends as it
+//! waits.
 //!
 //! Without a coordinator a switch that stands still while a runtime crashes may read packets of
 //! flows that go on elsewhere before those that the runtime had sent: those are two links, and it

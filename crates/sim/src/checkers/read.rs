@@ -11,7 +11,7 @@
 //! worker crashes or may be removed.
 
 use super::Violation;
-use super::conservation::Figures;
+use super::conservation::ClusterStats;
 use crate::frame::{Transport, flags};
 use crate::script::{Fault, Manner, Script};
 use crate::streams;
@@ -83,7 +83,7 @@ impl Read {
     pub fn check(
         &self,
         script: &Script,
-        figures: &Figures,
+        figures: &ClusterStats,
         done: impl Fn(usize) -> bool,
     ) -> Result<(), Violation> {
         let is_crash = |fault: &Fault| matches!(fault, Fault::Crash { .. } | Fault::Silence { .. });

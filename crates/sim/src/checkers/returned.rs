@@ -69,7 +69,8 @@ mod tests {
         }
     }
 
-    /// The first of three had ended at the runtime that crashed, whose replica had not heard of that.
+    /// The first of three had ended at the runtime that crashed, whose replica had not heard of
+    /// that.
     #[test]
     fn each_flow_that_ends_again_at_its_heir_may_return_once_more() {
         let (heir, crashed) = ([counted(2, 3)], [counted(1, 1)]);

@@ -20,7 +20,7 @@ use crate::script::{MILLI, Script};
 use crate::timeline::Event;
 use crate::witness::Account;
 use protocols::membership::Incarnation;
-use runtime::mobility::{Order, Selector};
+use runtime::mobility::{MoveOrder, Selector};
 use runtime::stats::{RuntimeStats, SwitchStats};
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ impl World<'_> {
     /// what they say of it.
     fn is_known(&self, runtime: usize) -> bool {
         let switches = usize::from(self.script.shape.switches);
-        let is_settled = |switch: usize| {
+        let is_drained = |switch: usize| {
             let ends = [(switch, switches + runtime), (switches + runtime, switch)];
             let [Some(one), Some(other)] = ends.map(|ends| self.cluster.ends.get(&ends)) else {
                 // A ring.
@@ -131,9 +131,9 @@ impl World<'_> {
             };
             let [one, other] = [one.borrow(), other.borrow()];
             let is_met = one.session != 0 && one.session == other.session;
-            is_met && one.is_settled() && other.is_settled()
+            is_met && one.is_drained() && other.is_drained()
         };
-        self.cluster.runtimes[runtime].has_told_all() && (0..switches).all(is_settled)
+        self.cluster.runtimes[runtime].has_resynced() && (0..switches).all(is_drained)
     }
 
     pub(super) fn arrive_at_worker(&mut self, from: u8, to: u8, frame: Vec<u8>) {
@@ -146,8 +146,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere or to end
-    /// where it was, and each has a copy that its runtime knows of.
+    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere or to
+    /// end where it was, and each has a copy that its runtime knows of.
     pub(super) fn is_all_copied(&self) -> bool {
         let now = self.now();
         // A worker that is silent has flows that others have no word of.
@@ -159,7 +159,7 @@ impl World<'_> {
             let stats = runtime.stats();
             sums[0] += stats.flows;
             sums[1] += stats.copies;
-            stats.protected_by.is_some() && runtime.finished() && runtime.has_told_all()
+            stats.protected_by.is_some() && runtime.finished() && runtime.has_resynced()
         });
         let incarnations = &self.cluster.incarnations;
         // Not those of before (`Cluster::end`), and not those that have met no worker.
@@ -252,7 +252,7 @@ impl World<'_> {
         let process = self.script.shape.process_of(worker);
         let may_leave = |worker: &u8| {
             let place = usize::from(*worker);
-            let is_there = self.turns[place].down_until <= now && self.is_seated(*worker);
+            let is_there = self.turns[place].down_until <= now && self.has_member_slot(*worker);
             is_there && !self.is_removed(place) && self.departing[place].is_none()
         };
         if self.script.shape.has_switch(worker) || !process.iter().all(may_leave) {
@@ -400,7 +400,7 @@ impl World<'_> {
             let is_met = self
                 .sessions
                 .get(&(switches + index, switches + usize::from(*other)));
-            is_met.is_some_and(|session| *session != 0) && !runtime.has_heard_leaving(*other)
+            is_met.is_some_and(|session| *session != 0) && !runtime.knows_leaving(*other)
         };
         let to: Vec<u16> = (0..runtimes).filter(takes).collect();
         leaving.rounds += 1;
@@ -408,7 +408,7 @@ impl World<'_> {
             return Stage::Draining;
         }
         let selector = Selector::All;
-        match runtime.order(Order { selector, to }) {
+        match runtime.order(MoveOrder { selector, to }) {
             Ok(number) => {
                 self.orders.push((index as u16, number));
                 Stage::Moving(number)
@@ -434,7 +434,7 @@ impl World<'_> {
         self.end_process(worker, away, self.script.is_calm);
     }
 
-    /// Whether a runtime takes no more steps, and has its seat given up.
+    /// Whether a runtime takes no more steps, and has its member slot given up.
     pub(super) fn is_gone(&self, worker: usize) -> bool {
         let leaving = self.departing[worker].as_ref();
         leaving.is_some_and(|leaving| leaving.stage == Stage::Gone)

@@ -102,7 +102,7 @@ impl Cluster {
                 None => {
                     let mut switch = cluster.switch(script, &plans[worker], worker, links, clocks[worker]);
                     if shape.apart.is_some() {
-                        switch.wait_to_be_told(TOLD_BY);
+                        switch.wait_for_resync(TOLD_BY);
                     }
                     cluster.switches.push(switch);
                 }
@@ -229,7 +229,7 @@ impl Cluster {
                     self.interfaces[port].borrow_mut().incoming.clear();
                 }
                 let mut switch = self.switch(script, plan, worker, links, now);
-                switch.wait_to_be_told(TOLD_BY);
+                switch.wait_for_resync(TOLD_BY);
                 Dead::Switch(Box::new(std::mem::replace(&mut self.switches[worker], switch)))
             }
             Some(index) => {
@@ -285,7 +285,7 @@ impl Cluster {
         self.ends
             .values()
             .map(|end| end.borrow())
-            .all(|end| end.session != 0 && end.is_settled())
+            .all(|end| end.session != 0 && end.is_drained())
     }
 
     /// Packets that links between processes lost, since they were for no worker.
@@ -478,10 +478,10 @@ fn egress(shape: &Shape) -> [usize; 2] {
     if shape.by_address { [0, 0] } else { [0, 1] }
 }
 
-fn switch_settings(script: &Script, index: usize, now: u64) -> runtime::switch::Settings {
+fn switch_settings(script: &Script, index: usize, now: u64) -> runtime::switch::SwitchSettings {
     let shape = &script.shape;
     let switches = usize::from(shape.switches);
-    runtime::switch::Settings {
+    runtime::switch::SwitchSettings {
         switch: index as u8,
         switches: shape.switches,
         seed: HashSeed::FIXED,

@@ -12,7 +12,7 @@
 //!
 //! Not here: a coordinator's process ([`crate::candidate`]), the store ([`crate::store`]).
 
-use super::members::Desk;
+use super::members::CoordinatorHost;
 use super::{Due, World};
 use crate::Time;
 use crate::candidate::{Candidate, Step, TTL};
@@ -48,8 +48,8 @@ pub(super) struct Elections {
 
 impl Elections {
     /// Where there are several.
-    pub fn new(script: &Script, desks: &[Desk]) -> Option<Self> {
-        if desks.len() < 2 {
+    pub fn new(script: &Script, coordinator_hosts: &[CoordinatorHost]) -> Option<Self> {
+        if coordinator_hosts.len() < 2 {
             return None;
         }
         let apart = script.shape.apart?;
@@ -61,13 +61,18 @@ impl Elections {
             let random = Random::of(script.seed, Stream::Offices, 64 + index as u64);
             Path::new(apart.delay, noise, random)
         };
-        let store = Store::new(TTL, desks.first()?.office.records());
+        let store = Store::new(TTL, coordinator_hosts.first()?.office.records());
         Some(Elections {
             store,
-            candidates: desks.iter().map(|_| Some(Candidate::new(0, 0))).collect(),
-            runs: vec![0; desks.len()],
-            to: (0..desks.len()).map(path).collect(),
-            from: (desks.len()..2 * desks.len()).map(path).collect(),
+            candidates: coordinator_hosts
+                .iter()
+                .map(|_| Some(Candidate::new(0, 0)))
+                .collect(),
+            runs: vec![0; coordinator_hosts.len()],
+            to: (0..coordinator_hosts.len()).map(path).collect(),
+            from: (coordinator_hosts.len()..2 * coordinator_hosts.len())
+                .map(path)
+                .collect(),
             records: Records::default(),
             is_healed: false,
             is_calm: script.is_calm,
@@ -124,7 +129,7 @@ impl World<'_> {
         let Some(elections) = &mut members.elections else {
             return;
         };
-        let local = members.desks[0].local(0);
+        let local = members.coordinator_hosts[0].local(0);
         let mut asked = Vec::new();
         // Without a network between them: it was elected long ago.
         while let Some(candidate) = &mut elections.candidates[0]
@@ -147,7 +152,7 @@ impl World<'_> {
         if let Some(members) = &mut self.members
             && let Some(elections) = &mut members.elections
         {
-            let at = now.max(members.desks[usize::from(office)].stalled_until);
+            let at = now.max(members.coordinator_hosts[usize::from(office)].stalled_until);
             let at = at + 1 + elections.random.below(POLL);
             self.plan_for(at, Due::Poll(office, run));
         }
@@ -160,7 +165,8 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        let (Some(elections), desk) = (&mut members.elections, &members.desks[index]) else {
+        let (Some(elections), coordinator_host) = (&mut members.elections, &members.coordinator_hosts[index])
+        else {
             return;
         };
         let Some(candidate) = elections.candidates[index].as_mut() else {
@@ -169,7 +175,7 @@ impl World<'_> {
         if candidate.run != run {
             return;
         }
-        let (local, is_stalled) = (desk.local(now), desk.stalled_until > now);
+        let (local, is_stalled) = (coordinator_host.local(now), coordinator_host.stalled_until > now);
         if !is_stalled && candidate.ends(local) {
             return self.end_office(office);
         }
@@ -191,9 +197,9 @@ impl World<'_> {
         };
         let candidate = elections.candidates[index].take();
         let time = 1 + elections.random.below(GUARD);
-        let desk = &mut members.desks[index];
-        desk.office.crash(0);
-        desk.planned = 0;
+        let coordinator_host = &mut members.coordinator_hosts[index];
+        coordinator_host.office.crash(0);
+        coordinator_host.planned = 0;
         self.timeline.note(now, Event::Deposed(office));
         if let Some(candidate) = candidate
             && let Some(word) = candidate.resign()
@@ -214,7 +220,7 @@ impl World<'_> {
             elections.runs[index] += 1;
             let run = elections.runs[index];
             elections.candidates[index] = Some(Candidate::new(run, now));
-            members.desks[index].stalled_until = 0;
+            members.coordinator_hosts[index].stalled_until = 0;
             self.poll_soon(office, run);
         }
     }
@@ -229,7 +235,7 @@ impl World<'_> {
             && let Some(candidate) = &mut elections.candidates[index]
         {
             run = candidate.run;
-            let local = members.desks[index].local(now);
+            let local = members.coordinator_hosts[index].local(now);
             candidate.poll(now, local, |call, request| asked.push((call, request.clone())));
         }
         for (call, request) in asked {
@@ -312,25 +318,27 @@ impl World<'_> {
         let Some(elections) = &members.elections else {
             return;
         };
-        let candidates = elections.candidates.iter().zip(&members.desks);
-        let others = candidates.zip(0..).filter_map(|((candidate, desk), office)| {
-            let elected = candidate.as_ref()?.elected(desk.local(now));
-            (office != leader && elected.is_some()).then_some(office)
-        });
+        let candidates = elections.candidates.iter().zip(&members.coordinator_hosts);
+        let others = candidates
+            .zip(0..)
+            .filter_map(|((candidate, coordinator_host), office)| {
+                let elected = candidate.as_ref()?.elected(coordinator_host.local(now));
+                (office != leader && elected.is_some()).then_some(office)
+            });
         let elected: Vec<u8> = [leader].into_iter().chain(others).collect();
         self.fail(elected::are_few(&elected));
     }
 
     /// The store's answer has come back.
-    pub(super) fn hear_store(&mut self, office: u8, run: u32, call: u32, reply: Box<Reply>) {
+    pub(super) fn handle_store_reply(&mut self, office: u8, run: u32, call: u32, reply: Box<Reply>) {
         let now = self.now();
         let index = usize::from(office);
         let Some(members) = &mut self.members else {
             return;
         };
-        let desk = &mut members.desks[index];
-        if desk.stalled_until > now {
-            let at = desk.stalled_until;
+        let coordinator_host = &mut members.coordinator_hosts[index];
+        if coordinator_host.stalled_until > now {
+            let at = coordinator_host.stalled_until;
             return self.plan_for(at, Due::Replied(office, run, call, reply));
         }
         let candidate = members
@@ -343,18 +351,18 @@ impl World<'_> {
         if candidate.run != run {
             return;
         }
-        let local = desk.local(now);
+        let local = coordinator_host.local(now);
         match candidate.hear(now, local, call, *reply) {
             Step::Nothing => {}
             Step::Written => {
-                desk.planned -= 1;
-                desk.office.note_written(local);
+                coordinator_host.planned -= 1;
+                coordinator_host.office.note_written(local);
             }
             Step::Leads(records) => {
-                let settling = desk.office.settling();
-                desk.planned = 0;
-                desk.office.lead(local, settling, records);
-                if let Some(knows) = desk.office.knows() {
+                let settling = coordinator_host.office.settling();
+                coordinator_host.planned = 0;
+                coordinator_host.office.lead(local, settling, records);
+                if let Some(knows) = coordinator_host.office.knows() {
                     let in_force = (members.view.number, members.list);
                     let found = elected::knows(office, knows, in_force);
                     self.fail(found);
@@ -371,7 +379,7 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        let desk = &mut members.desks[index];
+        let coordinator_host = &mut members.coordinator_hosts[index];
         let candidate = members
             .elections
             .as_mut()
@@ -379,10 +387,10 @@ impl World<'_> {
         let Some(candidate) = candidate.and_then(Option::as_mut) else {
             return;
         };
-        while let Some((number, record)) = desk.office.nth_pending(desk.planned) {
-            desk.planned += 1;
+        while let Some((number, record)) = coordinator_host.office.nth_pending(coordinator_host.planned) {
+            coordinator_host.planned += 1;
             candidate.append(number, record);
         }
-        candidate.forget(desk.office.take_spare());
+        candidate.forget(coordinator_host.office.take_spare());
     }
 }

@@ -296,13 +296,13 @@ impl Server {
                 wishes.push(Wish::Send(back(transport), answer));
             }
             Transport::Tcp { flags, seq, .. } => {
-                self.hear_segment(now, heard, (flags, seq), (answer, length), wishes)
+                self.handle_segment(now, heard, (flags, seq), (answer, length), wishes)
             }
             _ => {}
         }
     }
 
-    fn hear_segment(
+    fn handle_segment(
         &mut self,
         now: Time,
         heard: &Head,

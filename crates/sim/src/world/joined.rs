@@ -69,9 +69,9 @@ impl World<'_> {
     }
 
     /// Whether a worker takes steps: it need not join, or has.
-    pub(super) fn is_seated(&self, worker: u8) -> bool {
+    pub(super) fn has_member_slot(&self, worker: u8) -> bool {
         let members = self.members.as_ref();
-        members.is_none_or(|members| members.agents[usize::from(worker)].is_seated())
+        members.is_none_or(|members| members.agents[usize::from(worker)].has_member_slot())
     }
 
     /// Before a worker's step at `local` of its clock.
@@ -125,7 +125,7 @@ impl World<'_> {
     pub(super) fn incarnation_of(&self, worker: usize) -> Option<Incarnation> {
         let members = self.members.as_ref()?;
         members.agents[worker]
-            .is_seated()
+            .has_member_slot()
             .then(|| members.agents[worker].incarnation.1)
     }
 
@@ -138,10 +138,13 @@ impl World<'_> {
         let Some(which) = members.leading() else {
             return;
         };
-        let desk = &mut members.desks[which];
-        if desk.stalled_until <= now {
-            let (local, id) = (desk.local(now), members.agents[usize::from(worker)].incarnation.0);
-            desk.office.drain(local, (id, incarnation));
+        let coordinator_host = &mut members.coordinator_hosts[which];
+        if coordinator_host.stalled_until <= now {
+            let (local, id) = (
+                coordinator_host.local(now),
+                members.agents[usize::from(worker)].incarnation.0,
+            );
+            coordinator_host.office.drain(local, (id, incarnation));
         }
         self.follow_office(which as u8);
     }
@@ -203,20 +206,20 @@ impl World<'_> {
     }
 
     /// A coordinator hears an agent.
-    pub(super) fn hear_agent(&mut self, worker: u8, office: u8, told: Box<Told>) {
+    pub(super) fn handle_agent(&mut self, worker: u8, office: u8, told: Box<Told>) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
         };
         let are_several = members.elections.is_some();
-        let desk = &mut members.desks[usize::from(office)];
-        if desk.stalled_until > now {
-            let at = desk.stalled_until;
+        let coordinator_host = &mut members.coordinator_hosts[usize::from(office)];
+        if coordinator_host.stalled_until > now {
+            let at = coordinator_host.stalled_until;
             return self.plan_for(at, Due::Told(worker, office, told));
         }
-        let local = desk.local(now);
-        let is_here = desk.office.is_up();
-        let answer = desk.office.hear(local, *told);
+        let local = coordinator_host.local(now);
+        let is_here = coordinator_host.office.is_up();
+        let answer = coordinator_host.office.hear(local, *told);
         let answer = match answer {
             None if are_several => Some(if is_here { Said::Nothing } else { Said::NotHere }),
             answer => answer,
@@ -233,10 +236,10 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        for desk in &mut members.desks {
-            if desk.stalled_until <= now {
-                let local = desk.local(now);
-                desk.office.look(local);
+        for coordinator_host in &mut members.coordinator_hosts {
+            if coordinator_host.stalled_until <= now {
+                let local = coordinator_host.local(now);
+                coordinator_host.office.look(local);
             }
         }
         let offices = members.joined.offices;
@@ -252,13 +255,13 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        let desk = &mut members.desks[0];
-        if desk.office.runs != run || !desk.office.is_up() {
+        let coordinator_host = &mut members.coordinator_hosts[0];
+        if coordinator_host.office.runs != run || !coordinator_host.office.is_up() {
             return;
         }
-        desk.planned -= 1;
-        let local = desk.local(now);
-        desk.office.note_written(local);
+        coordinator_host.planned -= 1;
+        let local = coordinator_host.local(now);
+        coordinator_host.office.note_written(local);
         self.follow_office(0);
     }
 
@@ -269,17 +272,18 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        let desk = &mut members.desks[usize::from(office)];
+        let coordinator_host = &mut members.coordinator_hosts[usize::from(office)];
         if members.elections.is_some() {
             self.follow_records(office);
         } else {
             let mut written = Vec::new();
-            while desk.planned < desk.office.pending() {
-                desk.planned += 1;
-                desk.written_at = desk.written_at.max(now) + members.random.below(WRITING);
-                written.push(desk.written_at);
+            while coordinator_host.planned < coordinator_host.office.pending() {
+                coordinator_host.planned += 1;
+                coordinator_host.written_at =
+                    coordinator_host.written_at.max(now) + members.random.below(WRITING);
+                written.push(coordinator_host.written_at);
             }
-            let run = desk.office.runs;
+            let run = coordinator_host.office.runs;
             for at in written {
                 self.plan_for(at, Due::Written(run));
             }
@@ -288,14 +292,14 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        let desk = &mut members.desks[usize::from(office)];
-        let Some(Said::Newest(view, list, suspects)) = desk.office.newest() else {
+        let coordinator_host = &mut members.coordinator_hosts[usize::from(office)];
+        let Some(Said::Newest(view, list, suspects)) = coordinator_host.office.newest() else {
             return;
         };
-        if (view.number, list) == desk.said {
+        if (view.number, list) == coordinator_host.said {
             return;
         }
-        desk.said = (view.number, list);
+        coordinator_host.said = (view.number, list);
         // A coordinator that was elected before says words that have been said.
         if view.number > members.view.number || list > members.list {
             let event = Event::InForce(view.number, list, suspects.len() as u16);
@@ -321,7 +325,7 @@ impl World<'_> {
             return;
         };
         let is_deposed = members.leading() != Some(usize::from(office));
-        let office = &mut members.desks[usize::from(office)].office;
+        let office = &mut members.coordinator_hosts[usize::from(office)].office;
         if is_deposed {
             // A deposed coordinator does not know what another has decided since.
             office.is_log_behind = None;
@@ -381,11 +385,11 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        let desk = &mut members.desks[usize::from(office)];
-        let written = members.random.below(desk.office.pending() as u64 + 1) as usize;
-        desk.office.crash(written);
-        desk.planned = 0;
-        desk.written_at = 0;
+        let coordinator_host = &mut members.coordinator_hosts[usize::from(office)];
+        let written = members.random.below(coordinator_host.office.pending() as u64 + 1) as usize;
+        coordinator_host.office.crash(written);
+        coordinator_host.planned = 0;
+        coordinator_host.written_at = 0;
         if let Some(elections) = &mut members.elections {
             elections.crash(office);
         }
@@ -401,12 +405,12 @@ impl World<'_> {
         if members.elections.is_some() {
             return self.stand_for_election(office);
         }
-        let desk = &mut members.desks[usize::from(office)];
-        if !desk.office.is_up() {
-            desk.ahead = members.clocks.of_these(&[0, HOUR, YEAR]);
-            let (local, settling) = (desk.local(now), desk.office.settling());
-            desk.stalled_until = 0;
-            desk.office.begin(local, settling);
+        let coordinator_host = &mut members.coordinator_hosts[usize::from(office)];
+        if !coordinator_host.office.is_up() {
+            coordinator_host.ahead = members.clocks.of_these(&[0, HOUR, YEAR]);
+            let (local, settling) = (coordinator_host.local(now), coordinator_host.office.settling());
+            coordinator_host.stalled_until = 0;
+            coordinator_host.office.begin(local, settling);
         }
         self.follow_office(office);
     }
@@ -415,8 +419,8 @@ impl World<'_> {
     pub(super) fn stall_office(&mut self, office: u8, time: u64) {
         let until = self.now() + time;
         if let Some(members) = &mut self.members {
-            let desk = &mut members.desks[usize::from(office)];
-            desk.stalled_until = desk.stalled_until.max(until);
+            let coordinator_host = &mut members.coordinator_hosts[usize::from(office)];
+            coordinator_host.stalled_until = coordinator_host.stalled_until.max(until);
         }
     }
 
@@ -431,13 +435,19 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        let desk = &mut members.desks[usize::from(office)];
+        let coordinator_host = &mut members.coordinator_hosts[usize::from(office)];
         if whom != Beyond::Store {
             if to {
-                desk.to.iter_mut().for_each(|path| path.is_cut = is_cut);
+                coordinator_host
+                    .to
+                    .iter_mut()
+                    .for_each(|path| path.is_cut = is_cut);
             }
             if from {
-                desk.from.iter_mut().for_each(|path| path.is_cut = is_cut);
+                coordinator_host
+                    .from
+                    .iter_mut()
+                    .for_each(|path| path.is_cut = is_cut);
             }
         }
         if let Some(elections) = &mut members.elections
@@ -451,12 +461,12 @@ impl World<'_> {
     pub(super) fn cut_office(&mut self, worker: u8, to: bool, from: bool, is_cut: bool) {
         let worker = self.script.shape.first_of(worker.into());
         if let Some(members) = &mut self.members {
-            for desk in &mut members.desks {
+            for coordinator_host in &mut members.coordinator_hosts {
                 if to {
-                    desk.to[worker].is_cut = is_cut;
+                    coordinator_host.to[worker].is_cut = is_cut;
                 }
                 if from {
-                    desk.from[worker].is_cut = is_cut;
+                    coordinator_host.from[worker].is_cut = is_cut;
                 }
             }
         }
@@ -465,12 +475,12 @@ impl World<'_> {
     /// All faults of members are over.
     pub(super) fn heal_members(&mut self) {
         if let Some(members) = &mut self.members {
-            for desk in &mut members.desks {
-                for path in desk.to.iter_mut().chain(&mut desk.from) {
+            for coordinator_host in &mut members.coordinator_hosts {
+                for path in coordinator_host.to.iter_mut().chain(&mut coordinator_host.from) {
                     path.noise = Noise::default();
                     path.is_cut = false;
                 }
-                desk.stalled_until = 0;
+                coordinator_host.stalled_until = 0;
             }
             if let Some(elections) = &mut members.elections {
                 elections.heal();
@@ -511,12 +521,16 @@ impl World<'_> {
                 )
             })
             .collect();
-        let offices = members.desks.iter().enumerate().map(|(which, desk)| {
-            let process = members.elections.as_ref();
-            let process = process.map_or(String::new(), |elections| elections.in_words(which));
-            let (knows, pending) = (desk.office.knows(), desk.office.pending());
-            format!("coordinator {which} {process} {knows:?} {pending} pending; ")
-        });
+        let offices = members
+            .coordinator_hosts
+            .iter()
+            .enumerate()
+            .map(|(which, coordinator_host)| {
+                let process = members.elections.as_ref();
+                let process = process.map_or(String::new(), |elections| elections.in_words(which));
+                let (knows, pending) = (coordinator_host.office.knows(), coordinator_host.office.pending());
+                format!("coordinator {which} {process} {knows:?} {pending} pending; ")
+            });
         let offices: String = offices.collect();
         format!(
             ", {offices}view {} list {} at rest {}: {}",
@@ -560,7 +574,9 @@ impl World<'_> {
         };
         let index = usize::from(worker);
         let office = members.agents[index].office;
-        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].to[index].put(now, 64) {
+        if let Passage::Arrives(first, second) =
+            members.coordinator_hosts[usize::from(office)].to[index].put(now, 64)
+        {
             for arrival in second.into_iter().chain([first]) {
                 self.plan_for(arrival.at, Due::Told(worker, office, Box::new(told.clone())));
             }
@@ -574,7 +590,8 @@ impl World<'_> {
         };
         let index = usize::from(worker);
         let incarnation = members.agents[index].incarnation.1;
-        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].from[index].put(now, 256)
+        if let Passage::Arrives(first, second) =
+            members.coordinator_hosts[usize::from(office)].from[index].put(now, 256)
         {
             for arrival in second.into_iter().chain([first]) {
                 self.plan_for(
@@ -586,7 +603,7 @@ impl World<'_> {
     }
 
     /// An agent hears a coordinator.
-    pub(super) fn hear_office(&mut self, worker: u8, office: u8, incarnation: Incarnation, said: Said) {
+    pub(super) fn handle_office(&mut self, worker: u8, office: u8, incarnation: Incarnation, said: Said) {
         let now = self.now();
         let index = usize::from(worker);
         let Some(members) = &mut self.members else {
@@ -620,19 +637,19 @@ impl World<'_> {
             return;
         }
         for worker in process {
-            self.hear_said(worker, &said);
+            self.handle_said(worker, &said);
         }
     }
 
-    /// A worker's seat hears what was said to its agent.
-    fn hear_said(&mut self, worker: u8, said: &Said) {
+    /// A worker's member slot hears what was said to its agent.
+    fn handle_said(&mut self, worker: u8, said: &Said) {
         let index = usize::from(worker);
         let Some(members) = &mut self.members else {
             return;
         };
         let agent = &mut members.agents[index];
         match said {
-            Said::Newest(..) if agent.is_seated() => agent.hear(said.clone()),
+            Said::Newest(..) if agent.has_member_slot() => agent.hear(said.clone()),
             Said::Member(view) => {
                 let machine = agent.sit_down(&members.joined, view.clone());
                 // The answer to a question that was asked twice says nothing.
@@ -642,7 +659,7 @@ impl World<'_> {
                     self.begin_membership(index, machine);
                 }
             }
-            Said::Over if !agent.is_seated() => {
+            Said::Over if !agent.has_member_slot() => {
                 self.cluster.incarnations[index] += 1;
                 agent.give_up();
                 return;

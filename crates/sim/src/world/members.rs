@@ -1,8 +1,8 @@
-//! The state of coordinators and members in a run: desks, agents, views, and what decides that all
-//! of it is at rest.
+//! The state of coordinators and members in a run: coordinator hosts, agents, views, and what
+//! decides that all of it is at rest.
 //!
-//! A desk is a coordinator's process with its host's clock and its paths to the members. An agent
-//! is one worker's seat; that of a process's first worker speaks for all.
+//! A coordinator host is a coordinator's process with its host's clock and its paths to the
+//! members. An agent is one worker's member slot; that of a process's first worker speaks for all.
 //!
 //! Not here: their steps (`joined`), elections (`elections`).
 
@@ -23,7 +23,7 @@ pub(super) const YEAR: u64 = 365 * 24 * HOUR;
 pub(super) struct Members {
     pub joined: Joined,
     /// One desk, or several of which one is elected.
-    pub desks: Vec<Desk>,
+    pub coordinator_hosts: Vec<CoordinatorHost>,
     /// By which one is, where there are several.
     pub elections: Option<Elections>,
     pub agents: Vec<Agent>,
@@ -38,7 +38,7 @@ pub(super) struct Members {
 }
 
 /// A coordinator's process, its host's clock, and its paths.
-pub(super) struct Desk {
+pub(super) struct CoordinatorHost {
     pub office: Office,
     /// By worker: to the coordinator and from it.
     pub to: Vec<Path>,
@@ -57,7 +57,7 @@ pub(super) struct Desk {
     pub planned: usize,
 }
 
-impl Desk {
+impl CoordinatorHost {
     /// The coordinator's clock.
     pub fn local(&self, now: Time) -> u64 {
         self.ahead + now + now / 1_000_000 * self.drift_ppm
@@ -93,9 +93,9 @@ impl Members {
         let mut random = Random::of(script.seed, Stream::Leases, 32);
         let drift_ppm = random.below(u64::from(script.shape.drift_ppm) + 1);
         let mut clocks = Random::of(script.seed, Stream::Leases, 48);
-        let desks = (0..usize::from(joined.offices)).map(|which| {
+        let coordinator_hosts = (0..usize::from(joined.offices)).map(|which| {
             let first = 2 * workers * which;
-            Desk {
+            CoordinatorHost {
                 office: match which {
                     0 => Office::new(joined, 0, view.clone()),
                     _ => Office::waiting(joined),
@@ -113,11 +113,11 @@ impl Members {
                 planned: 0,
             }
         });
-        let desks: Vec<Desk> = desks.collect();
+        let coordinator_hosts: Vec<CoordinatorHost> = coordinator_hosts.collect();
         Some(Members {
             joined,
-            elections: Elections::new(script, &desks),
-            desks,
+            elections: Elections::new(script, &coordinator_hosts),
+            coordinator_hosts,
             agents: incarnations.into_iter().map(Agent::new).collect(),
             random,
             clocks,
@@ -139,20 +139,24 @@ impl Members {
     /// Whether the incarnation that a worker is was removed by the view in force.
     pub fn is_removed(&self, worker: usize) -> bool {
         let agent = &self.agents[worker];
-        agent.is_seated() && !self.view.has(agent.incarnation.0, agent.incarnation.1)
+        agent.has_member_slot() && !self.view.has(agent.incarnation.0, agent.incarnation.1)
     }
 
     /// Whether all workers are members, run, and have heard all that the coordinator has to say.
     pub fn is_at_rest(&self, now: Time) -> bool {
         let knows = (self.view.number, self.list);
         let is_in = |agent: &Agent| {
-            agent.is_seated()
+            agent.has_member_slot()
                 && agent.knows() == knows
                 && self.view.has(agent.incarnation.0, agent.incarnation.1)
         };
-        let is_settled = |desk: &Desk| desk.office.is_settled(desk.local(now));
-        let desk = self.leading().and_then(|which| self.desks.get(which));
-        desk.is_some_and(is_settled) && self.agents.iter().all(is_in)
+        let has_decided_all = |coordinator_host: &CoordinatorHost| {
+            coordinator_host
+                .office
+                .has_decided_all(coordinator_host.local(now))
+        };
+        let coordinator_host = self.leading().and_then(|which| self.coordinator_hosts.get(which));
+        coordinator_host.is_some_and(has_decided_all) && self.agents.iter().all(is_in)
     }
 
     /// The word of a process's agent now.

@@ -204,8 +204,9 @@ struct Host {
 
 /// How often a worker takes a turn without anything to do, in nanoseconds.
 const IDLE: u64 = 10_000_000;
-/// The same where it has a seat in a cluster with a coordinator: as threads of `flowkeep` do.
-const SEATED: u64 = 4_000_000;
+/// The same where it has a member slot in a cluster with a coordinator: as threads of `flowkeep`
+/// do.
+const IDLE_IN_MEMBER_SLOT: u64 = 4_000_000;
 /// How often a runtime takes one while groups are on their way to or from it: a runtime that is at
 /// work asks again and again.
 const BUSY: u64 = 20_000;
@@ -463,16 +464,16 @@ impl<'s> World<'s> {
             Due::Going(index) => self.begin_going(index),
             Due::Leaves(worker, incarnation) => self.go_on_leaving(worker, incarnation),
             Due::Beat(worker) => self.beat(worker),
-            Due::Told(worker, office, told) => self.hear_agent(worker, office, told),
+            Due::Told(worker, office, told) => self.handle_agent(worker, office, told),
             Due::Said(worker, office, incarnation, said) => {
-                self.hear_office(worker, office, incarnation, *said)
+                self.handle_office(worker, office, incarnation, *said)
             }
             Due::Look => self.look_at_silence(),
             Due::Written(run) => self.note_written(run),
             Due::Office(office) => self.begin_office(office),
             Due::Poll(office, run) => self.poll_office(office, run),
             Due::Asked(office, run, call, request) => self.ask_store(office, run, call, request),
-            Due::Replied(office, run, call, reply) => self.hear_store(office, run, call, reply),
+            Due::Replied(office, run, call, reply) => self.handle_store_reply(office, run, call, reply),
             Due::Fenced(worker, incarnation) => self.end_fenced(worker, incarnation),
             Due::Kernel(index) => self.have_kernels(|kernels, _, now| kernels.look(index, now)),
             Due::Resolved(index, host) => self.have_tables(|kernels, script, now| {
@@ -512,7 +513,7 @@ impl<'s> World<'s> {
         let now = self.now();
         (0..self.turns.len()).all(|worker| {
             let is_up = self.turns[worker].down_until <= now;
-            is_up && self.is_seated(worker as u8) && !self.is_gone(worker)
+            is_up && self.has_member_slot(worker as u8) && !self.is_gone(worker)
         })
     }
 
@@ -539,7 +540,7 @@ impl<'s> World<'s> {
 
     /// Has a worker take a turn soon, since there is something for it from `at` on.
     fn rouse(&mut self, worker: u8, at: Time) {
-        if !self.is_seated(worker) || self.is_gone(usize::from(worker)) {
+        if !self.has_member_slot(worker) || self.is_gone(usize::from(worker)) {
             return;
         }
         let turns = &mut self.turns[usize::from(worker)];
@@ -563,12 +564,16 @@ impl<'s> World<'s> {
         let now = self.now();
         let turns = &mut self.turns[usize::from(worker)];
         let local = turns.now(now);
-        let has_seat = self.members.is_some();
-        let idle = if has_seat { SEATED } else { IDLE };
+        let has_member_slot = self.members.is_some();
+        let idle = if has_member_slot {
+            IDLE_IN_MEMBER_SLOT
+        } else {
+            IDLE
+        };
         let idle = now + idle + turns.random.below(idle / 4);
         let busy = turns.pace + BUSY + turns.random.below(BUSY);
         // A worker that waits for a cut to be over takes few turns.
-        let busy = if has_seat {
+        let busy = if has_member_slot {
             (busy << turns.vain.min(6)).min(VAIN_MAX)
         } else {
             busy

@@ -11,7 +11,7 @@
 use super::apart::Past;
 use super::{Cluster, Due, World};
 use crate::apart::DEAD_AFTER;
-use crate::checkers::conservation::{self, Figures};
+use crate::checkers::conservation::{self, ClusterStats};
 use crate::checkers::{Violation, converged, moved, returned};
 use crate::frame::PREFIX;
 use crate::network::Noise;
@@ -21,7 +21,7 @@ use crate::script::{Fate, Fault, Part, Whence, Who, Whom, Why};
 use crate::timeline::Event;
 use crate::witness::Account;
 use nf::table::Value;
-use runtime::mobility::{Order, OrderError, Selector};
+use runtime::mobility::{MoveOrder, OrderError, Selector};
 use runtime::worker::asked::TableRows;
 use wire::Prefix;
 
@@ -216,9 +216,9 @@ impl World<'_> {
         moved
     }
 
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> ClusterStats {
         let cluster = &self.cluster;
-        Figures {
+        ClusterStats {
             switches: cluster.switches.iter().map(|switch| switch.stats()).collect(),
             runtimes: cluster.runtimes.iter().map(|runtime| runtime.stats()).collect(),
             past_switches: self.past.switches.clone(),
@@ -311,7 +311,7 @@ impl World<'_> {
         };
         let others = (0..runtimes).filter(|to| *to != order.from);
         let to = order.to.map_or_else(|| others.collect(), |to| vec![to]);
-        let given = self.cluster.runtimes[usize::from(order.from)].order(Order { selector, to });
+        let given = self.cluster.runtimes[usize::from(order.from)].order(MoveOrder { selector, to });
         match given {
             Ok(number) => self.orders.push((order.from, number)),
             // A runtime of another process may not be there.
@@ -487,7 +487,7 @@ impl World<'_> {
         let turns = &mut self.turns[usize::from(worker)];
         turns.stalled_until = turns.stalled_until.max(until);
         let at = turns.stalled_until;
-        if self.is_seated(worker) && !self.is_gone(usize::from(worker)) {
+        if self.has_member_slot(worker) && !self.is_gone(usize::from(worker)) {
             self.set_turn(worker, at);
         }
         self.ask_no_order_if_late();

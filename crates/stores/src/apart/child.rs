@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Certificates are read when the driver is opened, as the user that the other process is, and
-//! before a byte of a node is. Rights are a thread's own on Linux: they are given up before there is
-//! a second one.
+//! before a byte of a node is. Rights are a thread's own on Linux: they are given up before there
+//! is a second one.
 
-use super::message::{self, Answer, Bytes, FORM, Failed, MESSAGE_GOOD, Request, Sent, frame, parsed};
+use super::message::{self, Bytes, DriverAnswer, FORM, Failed, MESSAGE_GOOD, Request, Sent, frame, parsed};
 use super::{BEAT, MEMORY};
 use crate::batch::KeptBatch;
 use crate::driver::{Driver, Failure, Swapped};
@@ -54,13 +54,13 @@ pub fn serve() -> io::Result<()> {
     };
     let mut driver = match uri::driver(uri) {
         Ok(driver) => driver,
-        Err(failure) => return say(&mut socket, &Answer::Failed(failure.into())),
+        Err(failure) => return say(&mut socket, &DriverAnswer::Failed(failure.into())),
     };
     give_up_rights()?;
     let requests = begin_to_read(socket.try_clone()?)?;
     let voice = Arc::new(Mutex::new(Speaker { socket, works: false }));
     begin_to_beat(Arc::clone(&voice))?;
-    say(&mut lock(&voice).socket, &Answer::Opened { form: FORM })?;
+    say(&mut lock(&voice).socket, &DriverAnswer::Opened { form: FORM })?;
     for bytes in requests {
         let request = parsed(&bytes).ok_or(io::ErrorKind::InvalidData)?;
         lock(&voice).works = true;
@@ -129,14 +129,14 @@ fn begin_to_beat(voice: Voice) -> io::Result<()> {
             let mut speaker = lock(&voice);
             if speaker.works {
                 // A beat that is not read is followed by the end.
-                let _ = say(&mut speaker.socket, &Answer::Working);
+                let _ = say(&mut speaker.socket, &DriverAnswer::Working);
             }
         }
     })?;
     Ok(())
 }
 
-fn say(socket: &mut UnixStream, answer: &Answer<'_>) -> io::Result<()> {
+fn say(socket: &mut UnixStream, answer: &DriverAnswer<'_>) -> io::Result<()> {
     socket.write_all(&frame(answer).ok_or(io::ErrorKind::InvalidInput)?)
 }
 
@@ -152,14 +152,14 @@ impl From<Failure> for Failed {
 /// Does a call. Parts of its answer are said; the last one is returned, as a frame.
 fn done(driver: &mut dyn Driver, uri: &str, request: Request<'_>, part: Part<'_>) -> io::Result<Vec<u8>> {
     let long = || {
-        Answer::Failed(Failed {
+        DriverAnswer::Failed(Failed {
             problem: "what it has is longer than a message of 16 MiB".to_owned(),
             remedy: "remove it there".to_owned(),
         })
     };
     let answer = match answer(driver, uri, request, part) {
         Ok(answer) => answer,
-        Err(Trouble::Store(failure)) => Answer::Failed(failure.into()),
+        Err(Trouble::Store(failure)) => DriverAnswer::Failed(failure.into()),
         Err(Trouble::Socket(error)) if error.kind() == io::ErrorKind::InvalidInput => long(),
         Err(Trouble::Socket(error)) => return Err(error),
     };
@@ -190,21 +190,23 @@ fn named<N: std::str::FromStr>(key: &str) -> Result<N, Trouble> {
         .map_err(|_| Trouble::Socket(io::ErrorKind::InvalidData.into()))
 }
 
-type Part<'p> = &'p mut dyn FnMut(&Answer<'_>) -> io::Result<()>;
+type Part<'p> = &'p mut dyn FnMut(&DriverAnswer<'_>) -> io::Result<()>;
 
 fn answer(
     driver: &mut dyn Driver,
     uri: &str,
     request: Request<'_>,
     part: Part<'_>,
-) -> Result<Answer<'static>, Trouble> {
+) -> Result<DriverAnswer<'static>, Trouble> {
     Ok(match request {
         Request::Open { .. } => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-        Request::Look => uri::look(uri).map(|()| Answer::Done)?,
-        Request::Claim { partition, at_least } => Answer::Epoch(driver.claim(&named(&partition)?, at_least)?),
-        Request::Version { partition } => Answer::Version(driver.version(&named(&partition)?)?),
+        Request::Look => uri::look(uri).map(|()| DriverAnswer::Done)?,
+        Request::Claim { partition, at_least } => {
+            DriverAnswer::Epoch(driver.claim(&named(&partition)?, at_least)?)
+        }
+        Request::Version { partition } => DriverAnswer::Version(driver.version(&named(&partition)?)?),
         Request::Restore { partition, version } => {
-            Answer::Written(vec![driver.restore(&named(&partition)?, version)?], None)
+            DriverAnswer::Written(vec![driver.restore(&named(&partition)?, version)?], None)
         }
         Request::Write(sent) => {
             let kept: Option<Vec<KeptBatch>> = sent.iter().map(Sent::batch).collect();
@@ -212,11 +214,11 @@ fn answer(
             let batches: Vec<_> = kept.iter().map(KeptBatch::batch).collect();
             let mut outcomes = Vec::with_capacity(batches.len());
             let written = driver.write(&batches, &mut outcomes);
-            Answer::Written(outcomes, written.err().map(Failed::from))
+            DriverAnswer::Written(outcomes, written.err().map(Failed::from))
         }
         Request::Load { variable } => {
             load(driver, &variable, part)?;
-            Answer::Done
+            DriverAnswer::Done
         }
         Request::Partitions { function } => {
             let all = driver.partitions(function)?;
@@ -224,30 +226,30 @@ fn answer(
         }
         Request::Variables => names(driver.variables()?.iter().map(ToString::to_string), part)?,
         Request::Records => names(driver.records()?.into_iter(), part)?,
-        Request::Record { name } => Answer::Record(driver.record(name)?),
+        Request::Record { name } => DriverAnswer::Record(driver.record(name)?),
         Request::Swap { name, expected, new } => {
             let (expected, new) = (expected.map(|of| of.0), new.map(|of| of.0));
             match driver.swap(name, expected, new)? {
-                Swapped::Done => Answer::Done,
-                Swapped::Other(has) => Answer::Record(has),
+                Swapped::Done => DriverAnswer::Done,
+                Swapped::Other(has) => DriverAnswer::Record(has),
             }
         }
     })
 }
 
 /// Says all names, in messages of a good length.
-fn names(all: impl Iterator<Item = String>, part: Part<'_>) -> Result<Answer<'static>, Trouble> {
+fn names(all: impl Iterator<Item = String>, part: Part<'_>) -> Result<DriverAnswer<'static>, Trouble> {
     let (mut some, mut bytes) = (Vec::new(), 0);
     for name in all {
         bytes += name.len();
         some.push(name);
         if bytes >= MESSAGE_GOOD {
-            part(&Answer::Names(std::mem::take(&mut some)))?;
+            part(&DriverAnswer::Names(std::mem::take(&mut some)))?;
             bytes = 0;
         }
     }
-    part(&Answer::Names(some))?;
-    Ok(Answer::Done)
+    part(&DriverAnswer::Names(some))?;
+    Ok(DriverAnswer::Done)
 }
 
 /// Says all elements, in messages of a good length.
@@ -256,7 +258,7 @@ fn load(driver: &mut dyn Driver, variable: &str, part: Part<'_>) -> Result<(), T
     let (mut bytes, mut said) = (0, Ok(()));
     let mut flush = |some: &mut Vec<(Vec<u8>, Vec<u8>)>| {
         let all = some.iter().map(|(field, value)| (Bytes(field), Bytes(value)));
-        let said = part(&Answer::Elements(all.collect()));
+        let said = part(&DriverAnswer::Elements(all.collect()));
         some.clear();
         said
     };

@@ -119,7 +119,7 @@ pub struct Failed {
 
 /// The driver's answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer<'m> {
+pub enum DriverAnswer<'m> {
     /// The call goes on.
     Working,
     Opened {
@@ -192,16 +192,16 @@ mod tests {
             (Bytes(b""), Bytes(&[0xff; 200])),
         ];
         [
-            Answer::Working,
-            Answer::Opened { form: FORM },
-            Answer::Done,
-            Answer::Epoch(1 << 63),
-            Answer::Version(Some(version)),
-            Answer::Written(outcomes, Some(failed())),
-            Answer::Elements(elements),
-            Answer::Names(vec!["nat@m@0".to_owned(), String::new()]),
-            Answer::Record(Some(b"record".to_vec())),
-            Answer::Failed(failed()),
+            DriverAnswer::Working,
+            DriverAnswer::Opened { form: FORM },
+            DriverAnswer::Done,
+            DriverAnswer::Epoch(1 << 63),
+            DriverAnswer::Version(Some(version)),
+            DriverAnswer::Written(outcomes, Some(failed())),
+            DriverAnswer::Elements(elements),
+            DriverAnswer::Names(vec!["nat@m@0".to_owned(), String::new()]),
+            DriverAnswer::Record(Some(b"record".to_vec())),
+            DriverAnswer::Failed(failed()),
         ]
         .iter()
         .map(|answer| frame(answer).unwrap())
@@ -229,9 +229,9 @@ mod tests {
                 if read(&mut &bytes[..], &mut message).is_ok() {
                     prop_assert!(message.len() + 4 <= bytes.len() && message.capacity() <= 1024);
                 }
-                if let Some(answer) = parsed::<Answer<'_>>(bytes) {
+                if let Some(answer) = parsed::<DriverAnswer<'_>>(bytes) {
                     let again = frame(&answer).unwrap();
-                    prop_assert_eq!(parsed::<Answer<'_>>(&again[4..]), Some(answer));
+                    prop_assert_eq!(parsed::<DriverAnswer<'_>>(&again[4..]), Some(answer));
                 }
                 let _ = parsed::<Request<'_>>(bytes).map(|request| match request {
                     Request::Write(batches) => batches.iter().filter_map(Sent::batch).count(),
@@ -251,12 +251,12 @@ mod tests {
         assert!(message.capacity() < 1024);
         // A list that claims to have 2^32 names.
         let lie = [7, 0xff, 0xff, 0xff, 0xff, 0x0f];
-        assert_eq!(parsed::<Answer<'_>>(&lie), None);
+        assert_eq!(parsed::<DriverAnswer<'_>>(&lie), None);
         let mut more = answers()[2][4..].to_vec();
-        assert_eq!(parsed(&more), Some(Answer::Done));
+        assert_eq!(parsed(&more), Some(DriverAnswer::Done));
         more.extend([0]);
-        assert_eq!(parsed::<Answer<'_>>(&more), None);
-        assert_eq!(frame(&Answer::Record(Some(vec![0; MESSAGE_MAX]))), None);
+        assert_eq!(parsed::<DriverAnswer<'_>>(&more), None);
+        assert_eq!(frame(&DriverAnswer::Record(Some(vec![0; MESSAGE_MAX]))), None);
     }
 
     #[test]

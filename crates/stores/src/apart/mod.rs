@@ -21,15 +21,15 @@
 //!              its end; a patience or what Ending says is over; bytes that are no answer
 //! ```
 //!
-//! *A call* is one [`Request`] and its [`Answer`]; there is one at a time. A beat says each
+//! *A call* is one [`Request`] and its [`DriverAnswer`]; there is one at a time. A beat says each
 //! [`BEAT`] that the call goes on, so a process that is stopped is told from a slow store. Whatever
 //! is not an answer ends the process, so no answer is taken for that of another call. A call
 //! without a whole answer is a [`Failure`], and may have been done: the trait's rules for failures
 //! hold, and the agent repeats the call.
 //!
-//! *An answer that never ends* is whole at no time, and each of its bytes is in time for the library.
-//! So a call is over with [`Patience::call`], and [`crate::agent::LAST`] behind the agent's order to
-//! end ([`Ending`]): from then on each call fails at once.
+//! *An answer that never ends* is whole at no time, and each of its bytes is in time for the
+//! library. So a call is over with [`Patience::call`], and [`crate::agent::LAST`] behind the
+//! agent's order to end ([`Ending`]): from then on each call fails at once.
 //!
 //! *A start* costs some ten milliseconds. The pause before it doubles from [`PAUSE`] to
 //! [`PAUSE_MAX`] while processes live for less than [`GOOD`]; calls fail at once meanwhile, with
@@ -39,9 +39,9 @@
 //! a process. Files that the URI names are read there, by the same user.
 //!
 //! *Limits.* The process may have [`MEMORY`] of data: an answer that claims to have 2^31 columns,
-//! which is 223 GB, fails at once, and a machine keeps its memory. It is far more than a good driver
-//! needs: slots of ten million elements are 1 GB. It has its standard input, output and error and
-//! none of the other descriptors, none of the rights, and cannot get any.
+//! which is 223 GB, fails at once, and a machine keeps its memory. It is far more than a good
+//! driver needs: slots of ten million elements are 1 GB. It has its standard input, output and
+//! error and none of the other descriptors, none of the rights, and cannot get any.
 //!
 //! *The end.* The socket is the process's standard input: however Flowkeep ends, the other end is
 //! closed, and a thread that reads it ends the process. The kernel kills a stopped process with the
@@ -71,7 +71,7 @@ use crate::driver::{Driver, Ending, Failure, Outcome, Swapped, Version};
 use crate::name::{PartitionName, VariableName};
 use crate::uri::without_secret;
 pub use child::serve;
-use message::{Answer, Bytes, FORM, Failed, Request, Sent, frame, parsed};
+use message::{Bytes, DriverAnswer, FORM, Failed, Request, Sent, frame, parsed};
 use process::{Process, plain};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -248,7 +248,7 @@ impl Apart {
     fn call<R>(
         &mut self,
         request: Option<Vec<u8>>,
-        take: impl FnMut(Answer<'_>) -> Step<R>,
+        take: impl FnMut(DriverAnswer<'_>) -> Step<R>,
     ) -> Result<R, Failure> {
         let Some(request) = request else {
             let problem = "what it is to have is longer than a message of 16 MiB";
@@ -287,7 +287,7 @@ impl Apart {
             uri: &self.uri,
         });
         let opened = self.exchange(&open.unwrap_or_default(), |answer| match answer {
-            Answer::Opened { form: FORM } => Step::Last(()),
+            DriverAnswer::Opened { form: FORM } => Step::Last(()),
             _ => Step::Wrong,
         });
         opened.map_err(|trouble| match trouble {
@@ -300,7 +300,11 @@ impl Apart {
         })
     }
 
-    fn exchange<R>(&self, request: &[u8], mut take: impl FnMut(Answer<'_>) -> Step<R>) -> Result<R, Trouble> {
+    fn exchange<R>(
+        &self,
+        request: &[u8],
+        mut take: impl FnMut(DriverAnswer<'_>) -> Step<R>,
+    ) -> Result<R, Trouble> {
         let Some(process) = &self.process else {
             return Err(Trouble::Ended);
         };
@@ -320,8 +324,8 @@ impl Apart {
             message::read(&mut timed, &mut message)?;
             bytes = bytes.saturating_add(message.len());
             match parsed(&message).ok_or(Trouble::Wrong)? {
-                Answer::Working => {}
-                Answer::Failed(failed) => return Err(Trouble::Said(failed)),
+                DriverAnswer::Working => {}
+                DriverAnswer::Failed(failed) => return Err(Trouble::Said(failed)),
                 answer => match take(answer) {
                     Step::More => {}
                     Step::Last(done) => return Ok(done),
@@ -369,7 +373,7 @@ impl Apart {
     fn names<N: FromStr>(&mut self, request: &Request<'_>) -> Result<Vec<N>, Failure> {
         let mut all = Vec::new();
         self.call(frame(request), |answer| match answer {
-            Answer::Names(some) => {
+            DriverAnswer::Names(some) => {
                 let before = all.len();
                 all.extend(some.iter().map_while(|name| name.parse().ok()));
                 match all.len() - before == some.len() {
@@ -383,9 +387,9 @@ impl Apart {
     }
 }
 
-fn done(answer: Answer<'_>) -> Step<()> {
+fn done(answer: DriverAnswer<'_>) -> Step<()> {
     match answer {
-        Answer::Done => Step::Last(()),
+        DriverAnswer::Done => Step::Last(()),
         _ => Step::Wrong,
     }
 }
@@ -399,7 +403,7 @@ impl Driver for Apart {
         let partition = partition.to_string();
         let request = frame(&Request::Claim { partition, at_least });
         self.call(request, |answer| match answer {
-            Answer::Epoch(epoch) if epoch >= at_least => Step::Last(epoch),
+            DriverAnswer::Epoch(epoch) if epoch >= at_least => Step::Last(epoch),
             _ => Step::Wrong,
         })
     }
@@ -407,7 +411,7 @@ impl Driver for Apart {
     fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure> {
         let partition = partition.to_string();
         self.call(frame(&Request::Version { partition }), |answer| match answer {
-            Answer::Version(version) => Step::Last(version),
+            DriverAnswer::Version(version) => Step::Last(version),
             _ => Step::Wrong,
         })
     }
@@ -416,7 +420,7 @@ impl Driver for Apart {
         let partition = partition.to_string();
         let request = frame(&Request::Restore { partition, version });
         self.call(request, |answer| match answer {
-            Answer::Written(outcomes, None) => match outcomes.as_slice() {
+            DriverAnswer::Written(outcomes, None) => match outcomes.as_slice() {
                 [outcome] => Step::Last(*outcome),
                 _ => Step::Wrong,
             },
@@ -434,7 +438,7 @@ impl Driver for Apart {
             return self.write(rest, outcomes);
         }
         let (said, failed) = self.call(request, |answer| match answer {
-            Answer::Written(said, failed)
+            DriverAnswer::Written(said, failed)
                 if said.len() == batches.len() || said.len() < batches.len() && failed.is_some() =>
             {
                 Step::Last((said, failed))
@@ -452,7 +456,7 @@ impl Driver for Apart {
     ) -> Result<(), Failure> {
         let variable = variable.to_string();
         self.call(frame(&Request::Load { variable }), |answer| match answer {
-            Answer::Elements(some) => {
+            DriverAnswer::Elements(some) => {
                 some.iter().for_each(|(field, value)| element(field.0, value.0));
                 Step::More
             }
@@ -470,7 +474,7 @@ impl Driver for Apart {
 
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         self.call(frame(&Request::Record { name }), |answer| match answer {
-            Answer::Record(bytes) => Step::Last(bytes),
+            DriverAnswer::Record(bytes) => Step::Last(bytes),
             _ => Step::Wrong,
         })
     }
@@ -484,8 +488,8 @@ impl Driver for Apart {
         self.call(
             frame(&Request::Swap { name, expected, new }),
             |answer| match answer {
-                Answer::Done => Step::Last(Swapped::Done),
-                Answer::Record(has) => Step::Last(Swapped::Other(has)),
+                DriverAnswer::Done => Step::Last(Swapped::Done),
+                DriverAnswer::Record(has) => Step::Last(Swapped::Other(has)),
                 _ => Step::Wrong,
             },
         )

@@ -362,7 +362,7 @@ impl Mirror {
     }
 
     /// A batch is acknowledged: the store that is behind owes it.
-    fn settle(&mut self, batch: &Batch<'_>) {
+    fn note_acknowledged(&mut self, batch: &Batch<'_>) {
         let Some(part) = self.parts.get_mut(batch.partition) else {
             return;
         };
@@ -594,7 +594,7 @@ impl Driver for Mirror {
                 let said = [heard[0].get(&number).copied(), heard[1].get(&number).copied()];
                 known[number] = self.judge(&batches[number], said);
                 if known[number] == Some(Outcome::Stored) {
-                    self.settle(&batches[number]);
+                    self.note_acknowledged(&batches[number]);
                 }
             }
             if heard.iter().all(BTreeMap::is_empty) {

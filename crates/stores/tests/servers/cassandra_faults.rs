@@ -111,8 +111,8 @@ fn a_slow_node_stretches_the_interval_and_holds_no_packet_up() {
     is_slow(&through, &uri, Duration::from_secs(5));
 }
 
-/// A partition that it once refused for good: which of both rows has the element no row says, so the
-/// writer's own copy replaces them.
+/// A partition that it once refused for good: which of both rows has the element no row says, so
+/// the writer's own copy replaces them.
 #[test]
 fn a_partition_of_which_two_rows_have_one_element_is_written_whole() {
     let Ok(node) = cassandra::shared().map_err(|why| println!("not run: cassandra: {why}")) else {

@@ -70,9 +70,9 @@ fn panics() -> Arc<AtomicU64> {
     count
 }
 
-/// Which byte of an answer is altered. `version flags stream(2) opcode length(4)` is the head of one.
-/// Unless `is_any`, what says of how many columns it is stays: for so many the library reserves
-/// memory, without which the process ends.
+/// Which byte of an answer is altered. `version flags stream(2) opcode length(4)` is the head of
+/// one. Unless `is_any`, what says of how many columns it is stays: for so many the library
+/// reserves memory, without which the process ends.
 fn place(answer: &[u8], random: u64, is_any: bool) -> Option<usize> {
     let length = answer.get(5..9)?.try_into().ok()?;
     if answer.len() != 9 + u32::from_be_bytes(length) as usize {
@@ -172,8 +172,8 @@ fn goes_on_behind(is_any: bool, drive: &dyn Fn(&str, Duration) -> Box<dyn Driver
     flipping.store(true, Ordering::Relaxed);
     let mut driver = drive(&through, Duration::from_millis(300));
     let (began, mut done, mut rounds) = (Instant::now(), 0, 0);
-    // Of the agent's own calls one has failed, too; or one was told of a later writer, and the agent
-    // asks no more.
+    // Of the agent's own calls one has failed, too; or one was told of a later writer, and the
+    // agent asks no more.
     let is_enough = |fenced| (fenced || store.health().failures > 0) && flips.load(Ordering::Relaxed) >= 30;
     while began.elapsed() < Duration::from_secs(8) || !is_enough(partition.figures().fenced) {
         let now = (store.health(), partition.figures().fenced);

@@ -167,8 +167,8 @@ pub fn verify(at: &str, seen: &[Seen]) {
     }
 }
 
-/// Packets go on: workers count on while this lasts, four in a millisecond at least. Steps that waited
-/// for the server's patience would be seven in a second, of 32 packets each.
+/// Packets go on: workers count on while this lasts, four in a millisecond at least. Steps that
+/// waited for the server's patience would be seven in a second, of 32 packets each.
 pub fn goes_on(packets: &AtomicU64, time: Duration) {
     // The time that a busy machine takes besides.
     const SLACK: Duration = Duration::from_secs(3);
@@ -348,8 +348,8 @@ fn alarms(reports: &[Report]) {
     assert!(count > 0 && late.is_empty(), "{reports:?}");
 }
 
-/// A store at `at` whose answers are late on the way `through` has batches less often, in this time;
-/// a trip to it takes 50 ms and more.
+/// A store at `at` whose answers are late on the way `through` has batches less often, in this
+/// time; a trip to it takes 50 ms and more.
 pub fn is_slow(through: &str, at: &str, time: Duration) {
     let mut calm = 0;
     let (seen, health, reports) = under_load(through, at, |store, packets| {

@@ -125,9 +125,9 @@ impl Rig {
     /// the first runtime.
     pub fn recover(&mut self, number: usize) -> Result<(), String> {
         self.come_back(number)?;
-        self.settle()?;
+        self.run_until_quiet()?;
         self.prefer_first();
-        self.settle()?;
+        self.run_until_quiet()?;
         let all = self.runtimes.iter().enumerate();
         let mut bare =
             all.filter(|(_, runtime)| runtime.as_ref().is_none_or(|r| r.stats().protected_by.is_none()));
@@ -146,7 +146,7 @@ impl Rig {
             self.turn();
         }
         self.fail(number, None);
-        self.settle()
+        self.run_until_quiet()
     }
 
     /// Flows, and groups without, recovered so far, and flows that could not be, at runtimes that

@@ -150,12 +150,12 @@ impl Player<'_> {
         match way {
             Some(Way::Over) => {
                 self.order_both()?;
-                self.settle()?;
+                self.run_until_quiet()?;
             }
             Some(Way::ThereAndBack) => {
                 for from in [0, 1] {
                     self.rig.order(from).map_err(Failure::Broken)?;
-                    self.settle()?;
+                    self.run_until_quiet()?;
                 }
             }
             Some(Way::Fail | Way::FailBack | Way::FailTwice) => {
@@ -201,7 +201,7 @@ impl Player<'_> {
     /// Sets a policy; all flows that are to have copies by it get them.
     fn set_replication(&mut self, replication: Policy) -> Result<(), Failure> {
         match self.rig.set_replication(replication).map_err(Failure::Broken)? {
-            true => self.settle(),
+            true => self.run_until_quiet(),
             false => Ok(()),
         }
     }
@@ -239,7 +239,7 @@ impl Player<'_> {
             Some(Way::FailAmid) => self.fail_amid(&before)?,
             _ => {}
         }
-        self.settle()?;
+        self.run_until_quiet()?;
         let holder = self.rig.receiver(&before);
         if let Some((_, _, at)) = self.in_hand.get_mut(&stamp) {
             *at = holder;
@@ -324,7 +324,7 @@ impl Player<'_> {
         let lost = lost.map(|(side, coming, _)| (*side, coming.clone())).collect();
         self.in_hand.retain(|_, (_, _, at)| *at != Some(runtime));
         self.rig.fail(runtime, as_of);
-        self.settle()?;
+        self.run_until_quiet()?;
         Ok(lost)
     }
 
@@ -341,9 +341,9 @@ impl Player<'_> {
     fn change(&mut self) -> Result<(), Failure> {
         if self.prepare_change()? {
             // The survey is over every flow.
-            self.settle()?;
+            self.run_until_quiet()?;
             [0, 1].iter().for_each(|runtime| self.rig.commit_change(*runtime));
-            self.settle()?;
+            self.run_until_quiet()?;
         }
         Ok(())
     }
@@ -358,7 +358,7 @@ impl Player<'_> {
         match self.changes % 3 {
             0 => {
                 self.rig.commit_change(heir);
-                self.settle()?;
+                self.run_until_quiet()?;
             }
             1 => self.rig.commit_change(failing),
             _ => [heir, failing]
@@ -367,7 +367,7 @@ impl Player<'_> {
         }
         let lost = self.fail(failing, None)?;
         self.rig.commit_change(heir);
-        self.settle()?;
+        self.run_until_quiet()?;
         self.come_back(failing)?;
         self.come_again(lost)
     }
@@ -392,7 +392,7 @@ impl Player<'_> {
 
     fn come_back(&mut self, runtime: usize) -> Result<(), Failure> {
         self.rig.recover(runtime).map_err(Failure::Broken)?;
-        self.settle()
+        self.run_until_quiet()
     }
 
     /// Packets that a failed runtime had in hand come again.
@@ -402,7 +402,7 @@ impl Player<'_> {
             let stamp = coming.stamp;
             self.in_hand.insert(stamp, (side, coming.clone(), None));
             self.rig.bring(side, coming);
-            self.settle()?;
+            self.run_until_quiet()?;
             let holder = self.rig.receiver(&before);
             if let Some((_, _, at)) = self.in_hand.get_mut(&stamp) {
                 *at = holder;
@@ -436,15 +436,15 @@ impl Player<'_> {
         loop {
             let due = self.rig.next_at().unwrap_or(until).max(self.rig.now + 1);
             self.rig.now = due.min(until);
-            self.settle()?;
+            self.run_until_quiet()?;
             if self.rig.now >= until {
                 return Ok(());
             }
         }
     }
 
-    fn settle(&mut self) -> Result<(), Failure> {
-        self.rig.settle().map_err(Failure::Broken)?;
+    fn run_until_quiet(&mut self) -> Result<(), Failure> {
+        self.rig.run_until_quiet().map_err(Failure::Broken)?;
         self.story.has_waited |= self.rig.has_waiting();
         self.collect();
         if self.rig.is_apart() {
@@ -518,7 +518,7 @@ impl Player<'_> {
         self.rig.finish().map_err(Failure::Broken)?;
         for _ in 0..5 {
             self.rig.now += LONG;
-            self.settle()?;
+            self.run_until_quiet()?;
         }
         self.close_chapter();
         for (function, words) in &migration.asked {

@@ -34,7 +34,7 @@ use crate::sent::Copied;
 use nf::cx::EFFECTS_MAX;
 use nf::{Endpoint, Generation, Side, WorkerInfo};
 use runtime::chain::Plan;
-use runtime::mobility::{Order, Receipt, Selector};
+use runtime::mobility::{MoveOrder, Receipt, Selector};
 use runtime::objects::Members;
 use runtime::replication::{Copying, Policy as Replication};
 use runtime::stats::{Named, RuntimeStats};
@@ -210,7 +210,7 @@ impl Shape {
             .into_iter()
             .filter(|side| has(*side))
             .map(|side| (World::default(), SideRule::Fixed(side)));
-        let settings = switch::Settings {
+        let settings = switch::SwitchSettings {
             switch: number,
             switches: self.switches,
             seed: HashSeed::FIXED,
@@ -288,7 +288,7 @@ impl Rig {
             orders: Vec::new(),
             gone: RuntimeStats::default(),
         };
-        rig.settle()?;
+        rig.run_until_quiet()?;
         // A runtime that has begun says that it takes groups.
         rig.prefer_first();
         Ok(rig)
@@ -346,8 +346,8 @@ impl Rig {
         }
     }
 
-    /// Flows are copied by this policy from now on, at runtimes that come back, too; answers whether
-    /// it is another one.
+    /// Flows are copied by this policy from now on, at runtimes that come back, too; answers
+    /// whether it is another one.
     pub fn set_replication(&mut self, replication: Replication) -> Result<bool, String> {
         let before = std::mem::replace(&mut self.shape.replication, replication);
         if before == replication {
@@ -374,7 +374,7 @@ impl Rig {
 
     /// Has all groups of one runtime move to the other, beginning with the next turn.
     pub fn order(&mut self, from: usize) -> Result<(), String> {
-        let order = Order {
+        let order = MoveOrder {
             selector: Selector::All,
             to: vec![1 - from as u16],
         };
@@ -386,7 +386,7 @@ impl Rig {
     }
 
     /// Lets the workers take turns, at one instant, until none has anything to do.
-    pub fn settle(&mut self) -> Result<(), String> {
+    pub fn run_until_quiet(&mut self) -> Result<(), String> {
         let mut idle = 0;
         for _ in 0..TURNS_MAX {
             idle = if self.turn() == 0 { idle + 1 } else { 0 };
@@ -553,7 +553,7 @@ impl Rig {
             for runtime in self.runtimes.iter_mut().flatten() {
                 is_done &= runtime.finish(1024);
             }
-            self.settle()?;
+            self.run_until_quiet()?;
             if is_done {
                 return Ok(());
             }

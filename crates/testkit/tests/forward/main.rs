@@ -415,7 +415,7 @@ fn packets_wait_for_a_link_address_in_their_order() {
     router.neighbours.push(neighbour(3, "203.0.113.254", 254));
     router.publish();
     router.now += 3_000_000;
-    router.settle();
+    router.run_until_quiet();
     let left = router.left();
     let order: Vec<u8> = left.iter().map(|(_, frame)| *frame.last().unwrap()).collect();
     assert_eq!(order, [1, 2, 3]);
@@ -439,7 +439,7 @@ fn a_neighbour_that_never_answers_is_an_unreachable_host() {
     let mut told = Vec::new();
     for _ in 0..60 {
         router.now += 2_000_000;
-        router.settle();
+        router.run_until_quiet();
         told.extend(router.left());
     }
     assert_eq!(told.len(), 8);

@@ -174,7 +174,7 @@ impl Router {
             (a[1], b[0]) = (Some(near), Some(far));
         }
         let make = |(number, (end, peers)): (usize, (Link, Vec<Option<Link>>))| {
-            let settings = switch::Settings {
+            let settings = switch::SwitchSettings {
                 switch: number as u8,
                 switches,
                 seed: HashSeed::FIXED,
@@ -253,7 +253,7 @@ impl Router {
             .publish(self.interfaces.clone(), self.routes.clone(), &self.neighbours);
     }
 
-    pub fn settle(&mut self) {
+    pub fn run_until_quiet(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             self.now += 1000;
@@ -286,7 +286,7 @@ impl Router {
         let switches = self.switches.len();
         let (switch, index) = (usize::from(port) % switches, usize::from(port) / switches);
         self.switches[switch].port_mut(index).input.extend(frames);
-        self.settle();
+        self.run_until_quiet();
         self.left()
     }
 

@@ -16,7 +16,7 @@ fn go_on(router: &mut Router, time: u64) -> Vec<(u8, Vec<u8>)> {
     let mut left = Vec::new();
     for _ in 0..time / 10_000_000 {
         router.now += 10_000_000;
-        router.settle();
+        router.run_until_quiet();
         left.extend(router.left());
     }
     left
@@ -80,7 +80,7 @@ fn what_waits_for_one_neighbour_is_bounded() {
             .neighbours
             .push(neighbour(3, &format!("203.0.113.{host}"), host));
         router.publish();
-        router.settle();
+        router.run_until_quiet();
         assert_eq!(router.left().len(), 8, "to {host}");
     }
     let told = go_on(&mut router, 3 * SECOND + 20_000_000);
@@ -115,7 +115,7 @@ fn what_waits_looks_when_tables_come() {
     router.neighbours.push(neighbour(3, "203.0.113.77", 77));
     router.publish();
     assert!(router.step_runtime() >= 1);
-    router.settle();
+    router.run_until_quiet();
     assert_eq!(router.left().len(), 1);
     assert_eq!(
         router

@@ -52,7 +52,7 @@ impl Cluster for Scripted {
         Err("no words are understood here".into())
     }
 
-    fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
+    fn order(&self, order: &Order) -> Result<Vec<OrderPart>, String> {
         let mut orders = self.orders.lock().unwrap();
         if !orders.is_empty() {
             self.left.lock().unwrap().pop_front();
@@ -64,7 +64,7 @@ impl Cluster for Scripted {
         Ok(vec![(1, orders.len() as u32)])
     }
 
-    fn receipt(&self, _: &[Part]) -> Result<Receipt, String> {
+    fn receipt(&self, _: &[OrderPart]) -> Result<Receipt, String> {
         let mut receipts = self.receipts.lock().unwrap();
         match receipts.len() {
             0 => Ok(Receipt::empty()),
@@ -73,7 +73,7 @@ impl Cluster for Scripted {
         }
     }
 
-    fn set_leaving(&self, _: u16, _: Leaving) -> Result<Vec<Part>, String> {
+    fn set_leaving(&self, _: u16, _: Leaving) -> Result<Vec<OrderPart>, String> {
         Ok(Vec::new())
     }
 

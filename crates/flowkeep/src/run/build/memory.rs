@@ -536,7 +536,7 @@ fn switch(
 ) -> Result<Vec<TableMemory>, RunError> {
     let settings = || shape.switch_settings(0, config);
     let routes = of_size(settings().routes_max, |routes_max| {
-        let settings = runtime::switch::Settings {
+        let settings = runtime::switch::SwitchSettings {
             routes_max,
             ..settings()
         };

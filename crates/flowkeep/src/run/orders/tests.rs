@@ -22,13 +22,13 @@ struct Script {
     taken_back: Vec<u32>,
     /// Of which questions the answers are kept back.
     keeps: Option<fn(&Question) -> bool>,
-    kept: Vec<(Question, Sender<Answer>)>,
+    kept: Vec<(Question, Sender<WorkerAnswer>)>,
 }
 
 impl Script {
-    fn answer(&mut self, question: Question) -> Answer {
+    fn answer(&mut self, question: Question) -> WorkerAnswer {
         match question {
-            Question::Stats => Answer::Runtime(Box::new(RuntimeStats {
+            Question::Stats => WorkerAnswer::Runtime(Box::new(RuntimeStats {
                 flows: 5,
                 flows_max: 10,
                 leaving: self.is_leaving,
@@ -36,9 +36,9 @@ impl Script {
             })),
             Question::Order(..) => {
                 self.orders += 1;
-                Answer::Ordered(Ok(self.orders - 1))
+                WorkerAnswer::Ordered(Ok(self.orders - 1))
             }
-            Question::Receipt(number) => Answer::Receipt((number < self.orders).then(|| {
+            Question::Receipt(number) => WorkerAnswer::Receipt((number < self.orders).then(|| {
                 Box::new(mobility::Receipt {
                     is_over: self.taken_back.contains(&number),
                     ..mobility::Receipt::default()
@@ -46,19 +46,19 @@ impl Script {
             })),
             Question::Cancel(number) => {
                 self.taken_back.push(number);
-                Answer::Done
+                WorkerAnswer::Done
             }
             Question::Leaving(leaving) => {
                 self.is_leaving = leaving;
-                Answer::Leaving
+                WorkerAnswer::Leaving
             }
-            Question::Drained => Answer::Drained {
+            Question::Drained => WorkerAnswer::Drained {
                 home: true,
                 out: 0,
                 held: 0,
                 moved: 7,
             },
-            _ => Answer::NotMine,
+            _ => WorkerAnswer::NotMine,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Site {
             last: Mutex::new(None),
             own: crate::run::counted::Own::default(),
             packet_clock: false,
-            desk: watching::Desk::default(),
+            watch_registry: watching::WatchRegistry::default(),
             threads: Vec::new(),
             me: Weak::clone(me),
             notices: Default::default(),
@@ -360,13 +360,13 @@ fn all_are_taken_back_also_what_is_being_given() {
 
 #[test]
 fn a_part_is_of_one_order() {
-    let mut book = Book::default();
-    let [one, two, three] = [0, 0, 1].map(|runtime| book.reserve(&from(runtime)).unwrap());
-    book.note(one, &[(0, 0)], false);
-    book.note(three, &[(1, 0)], false);
+    let mut order_table = OrderTable::default();
+    let [one, two, three] = [0, 0, 1].map(|runtime| order_table.reserve(&from(runtime)).unwrap());
+    order_table.note(one, &[(0, 0)], false);
+    order_table.note(three, &[(1, 0)], false);
     // Runtime 0 has come again, and counts from 0.
-    book.note(two, &[(0, 0)], false);
-    let numbers: Vec<u32> = book.orders.keys().copied().collect();
+    order_table.note(two, &[(0, 0)], false);
+    let numbers: Vec<u32> = order_table.orders.keys().copied().collect();
     assert_eq!(numbers, [two, three]);
 }
 

@@ -116,9 +116,9 @@ fn gap_max(links: Links, how: How) -> u64 {
     }
 }
 
-/// For how many milliseconds they stand still at least. A link between hosts is given up four
-/// looks behind the last answer, 5 ms apart, or a quarter of `silence`. Over memory it is a few, and
-/// a bad network brings datagrams late that had left before.
+/// For how many milliseconds they stand still at least. A link between hosts is given up four looks
+/// behind the last answer, 5 ms apart, or a quarter of `silence`. Over memory it is a few, and a
+/// bad network brings datagrams late that had left before.
 fn gap_min(links: Links, how: How) -> u64 {
     match (links, how) {
         (_, How::Stop) => SILENCE / 2,

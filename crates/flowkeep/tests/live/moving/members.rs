@@ -14,8 +14,8 @@
 //! *Come and go*: a node that no file lists joins, and the flows are spread over both nodes. The
 //! coordinator is killed while all flows move back and forth. Other clients begin. All members take
 //! another configuration on, and the first node drains and leaves. Downloads and streams are under
-//! way at the join, and from the change to behind the leave. No client notices: of datagrams as many
-//! may be missing as were counted as lost for want of room.
+//! way at the join, and from the change to behind the leave. No client notices: of datagrams as
+//! many may be missing as were counted as lost for want of room.
 //!
 //! *Cut off*: with copies of all flows, `right` is cut off from everything for four seconds, then
 //! from the coordinator alone, then it stands still. Each time a view removes it while that lasts,
@@ -188,8 +188,8 @@ impl Hosts {
         self.clock_is_ahead(process, host);
     }
 
-    /// A process is in a time namespace of its own, and not its children alone; its clock is as many
-    /// years ahead as its host's.
+    /// A process is in a time namespace of its own, and not its children alone; its clock is as
+    /// many years ahead as its host's.
     fn clock_is_ahead(&self, process: u32, host: usize) {
         let space = |process: &str, name: &str| {
             let link = fs::read_link(format!("/proc/{process}/ns/{name}")).unwrap();

@@ -144,8 +144,8 @@ impl Seen {
         self.sent - self.back.distinct
     }
 
-    /// Whether no datagram came for longer than this at a time, be it that they were missing or that
-    /// they waited, besides the machine's own pause: a millisecond each.
+    /// Whether no datagram came for longer than this at a time, be it that they were missing or
+    /// that they waited, besides the machine's own pause: a millisecond each.
     pub fn stood_still(&self, gap_max: u64) -> bool {
         let most = gap_max + self.paused.as_millis() as u64;
         let mut silences = self.back.silences.iter();

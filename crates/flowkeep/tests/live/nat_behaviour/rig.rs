@@ -92,7 +92,7 @@ impl Wire {
         burst.push(buffer);
         self.port.transmit(0, &mut self.pool, &mut burst);
         assert!(burst.is_empty());
-        self.port.settle(&mut self.pool);
+        self.port.reap_transmitted(&mut self.pool);
     }
 
     fn look(&mut self) {
@@ -104,7 +104,7 @@ impl Wire {
             self.seen.extend(ip.flatten());
             self.pool.give(packet);
         }
-        self.port.settle(&mut self.pool);
+        self.port.reap_transmitted(&mut self.pool);
     }
 
     /// The next packet, within a time.

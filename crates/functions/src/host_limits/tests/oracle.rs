@@ -50,7 +50,7 @@ struct Flow {
     group: u8,
     /// The host for which it must be counted.
     host: u8,
-    way: usize,
+    direction: usize,
 }
 
 struct World {
@@ -90,9 +90,11 @@ impl World {
         !self.text.contains("new_flows_per_second = \"none\"")
     }
 
-    fn count(&self, at: usize, host: u8, way: usize) -> u32 {
+    fn count(&self, at: usize, host: u8, direction: usize) -> u32 {
         let same = |f: &&Flow| {
-            f.state.opened.way() == Some(way) && f.host == host && self.groups[usize::from(f.group)].0 == at
+            f.state.opened.direction() == Some(direction)
+                && f.host == host
+                && self.groups[usize::from(f.group)].0 == at
         };
         self.flows.values().filter(same).count() as u32
     }
@@ -135,14 +137,14 @@ impl World {
         let verdict = runtime.process_now(&mut packet, &mut flow).unwrap();
         self.groups[usize::from(group)].1 = *runtime.group();
         self.pool.give(packet);
-        let way = usize::from(side == Side::Outside);
-        let before = self.count(at, host, way);
+        let direction = usize::from(side == Side::Outside);
+        let before = self.count(at, host, direction);
         match verdict {
             Verdict::Forward => {
                 assert!(before < LIMIT, "beyond the limit");
                 assert_eq!(
-                    (flow.host, flow.opened.way()),
-                    (Addr::v4(address(host)), Some(way))
+                    (flow.host, flow.opened.direction()),
+                    (Addr::v4(address(host)), Some(direction))
                 );
                 self.flows.insert(
                     id,
@@ -150,7 +152,7 @@ impl World {
                         state: flow,
                         group,
                         host,
-                        way,
+                        direction,
                     },
                 );
             }
@@ -259,7 +261,7 @@ impl World {
                 let host = entry.host.as_v4().unwrap()[3] - 1;
                 assert_eq!(
                     entry.flows,
-                    [0, 1].map(|way| self.count(at, host, way)),
+                    [0, 1].map(|direction| self.count(at, host, direction)),
                     "of {} at {at}",
                     entry.host
                 );
@@ -267,11 +269,16 @@ impl World {
             }
             assert_eq!(hosts.idle(), [idle; 2]);
             let here =
-                |f: &&Flow| f.state.opened.way().is_some() && self.groups[usize::from(f.group)].0 == at;
+                |f: &&Flow| f.state.opened.direction().is_some() && self.groups[usize::from(f.group)].0 == at;
             assert_eq!(hosts.flows(), self.flows.values().filter(here).count() as u64);
         }
         for flow in self.flows.values() {
-            assert!(flow.state.opened.way().is_none_or(|way| way == flow.way));
+            assert!(
+                flow.state
+                    .opened
+                    .direction()
+                    .is_none_or(|direction| direction == flow.direction)
+            );
         }
     }
 }

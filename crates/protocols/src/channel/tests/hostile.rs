@@ -98,7 +98,7 @@ fn a_frame_is_good_once_and_in_its_session() {
     // To the next incarnation of the one they were for: the hello makes it look for a peer, no more
     // than that.
     let mut next = Channel::new(
-        Settings {
+        ChannelSettings {
             incarnation: 50,
             salt: [50; SALT],
             ..b.settings.clone()
@@ -111,7 +111,7 @@ fn a_frame_is_good_once_and_in_its_session() {
     assert_eq!(next.counters().dropped(DropReason::OldSession), 2);
     // After their sender has restarted.
     let mut other = Channel::new(
-        Settings {
+        ChannelSettings {
             incarnation: 60,
             salt: [60; SALT],
             ..a.settings.clone()
@@ -128,7 +128,7 @@ fn a_frame_is_good_once_and_in_its_session() {
 /// A sender that has the key and says anything at all takes no more memory than there is.
 #[test]
 fn memory_stays_bounded() {
-    let settings = Settings {
+    let settings = ChannelSettings {
         message_max: 2000,
         ..settings()
     };

@@ -22,14 +22,14 @@ fn ring(sending: u8, other: Option<u8>) -> Protection {
     Protection::Keyed(keys)
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ChannelSettings {
+    ChannelSettings {
         frame_max: 600,
         send_frames: 64,
         receive_frames: 64,
         message_max: 9000,
         salt: [3; SALT],
-        ..Settings::new(0, 1, 1, keys(1))
+        ..ChannelSettings::new(0, 1, 1, keys(1))
     }
 }
 
@@ -66,10 +66,10 @@ fn random_faults(random: &mut Random) -> Faults {
     }
 }
 
-fn random_settings(random: &mut Random) -> Settings {
+fn random_settings(random: &mut Random) -> ChannelSettings {
     let pick = |random: &mut Random, of: &[u64]| of[random.below(of.len() as u64) as usize];
     let starts = [0, 1, (1 << 32) - 20, u64::MAX - 30, u64::MAX];
-    Settings {
+    ChannelSettings {
         frame_max: pick(random, &[300, 600, 1400, 9000]) as usize,
         send_frames: pick(random, &[64, 256]) as u16,
         receive_frames: pick(random, &[64, 128, 1024]) as u16,
@@ -153,7 +153,7 @@ fn each_checker_fires() {
                 },
                 _ => ALL_FAULTS,
             };
-            let settings = Settings {
+            let settings = ChannelSettings {
                 send_frames: 256,
                 protection: if bug == Bug::TakesAnyTag {
                     Protection::DamageOnly
@@ -200,9 +200,9 @@ fn packets_and_messages_keep_one_order() {
 }
 
 /// The two ends of a channel.
-fn pair(settings: &Settings) -> (Channel, Channel) {
+fn pair(settings: &ChannelSettings) -> (Channel, Channel) {
     let end = |worker: u16| {
-        let settings = Settings {
+        let settings = ChannelSettings {
             worker,
             peer: 1 - worker,
             incarnation: 10 + u64::from(worker),
@@ -296,7 +296,7 @@ fn meet(a: &mut Channel, b: &mut Channel, now: u64) {
 #[test]
 fn who_disagrees_is_not_met() {
     let of = |worker, incarnation, agreed| {
-        let settings = Settings {
+        let settings = ChannelSettings {
             worker,
             peer: 1 - worker,
             incarnation,
@@ -384,7 +384,7 @@ fn back_pressure_is_seen_and_counted() {
 /// An offer of places that is lost is asked for.
 #[test]
 fn a_lost_offer_is_asked_for() {
-    let settings = Settings {
+    let settings = ChannelSettings {
         send_frames: 256,
         ..settings()
     };
@@ -471,7 +471,7 @@ fn a_restarted_peer_is_recognised_at_once() {
     let _ = a.handle(5, Input::Flush);
     let late = frames(&mut a, &mut |_| {});
     let mut again = Channel::new(
-        Settings {
+        ChannelSettings {
             incarnation: 99,
             ..b.settings.clone()
         },
@@ -528,7 +528,7 @@ fn keys_are_rotated_without_a_gap() {
 
 #[test]
 fn bad_settings_say_what_may_be() {
-    let bad = |change: fn(&mut Settings)| {
+    let bad = |change: fn(&mut ChannelSettings)| {
         let mut settings = settings();
         change(&mut settings);
         let bad = Channel::new(settings, 0).err().expect("refused");
@@ -552,7 +552,7 @@ proptest! {
         lengths in proptest::collection::vec(0usize..9000, 1..12),
         frame_max in 300usize..3000,
     ) {
-        let settings = Settings { frame_max, send_frames: 1024, receive_frames: 1024, ..settings() };
+        let settings = ChannelSettings { frame_max, send_frames: 1024, receive_frames: 1024, ..settings() };
         let (mut a, mut b) = pair(&settings);
         meet(&mut a, &mut b, 0);
         let said: Vec<String> = lengths

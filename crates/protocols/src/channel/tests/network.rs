@@ -87,7 +87,7 @@ pub struct World {
     recorded: VecDeque<(usize, Vec<u8>)>,
     serial: u64,
     pub faults: Faults,
-    settings: Settings,
+    settings: ChannelSettings,
     planted: Option<Bug>,
     /// Everything that happened, for comparing runs.
     pub timeline: u64,
@@ -131,7 +131,7 @@ fn words(body: &[u8]) -> Option<[u64; 4]> {
 }
 
 impl World {
-    pub fn new(seed: u64, faults: Faults, settings: &Settings, planted: Option<Bug>) -> World {
+    pub fn new(seed: u64, faults: Faults, settings: &ChannelSettings, planted: Option<Bug>) -> World {
         let mut random = Random(seed);
         let end = |worker: u16, incarnation: u64| End::new(settings, worker, incarnation, 0, planted);
         let ends = [end(0, 1 + random.below(100)), end(1, 1 + random.below(100))];
@@ -222,7 +222,7 @@ impl World {
     }
 
     /// Takes all outputs of an end.
-    pub fn settle(&mut self, side: usize, arrived: &[u8]) -> Found {
+    pub fn carry_out(&mut self, side: usize, arrived: &[u8]) -> Found {
         let keeps_order = self.faults.disorder_ns == 0 && self.faults.replay == 0;
         let mut out: Vec<Vec<u8>> = Vec::new();
         let end = &mut self.ends[side];
@@ -307,7 +307,7 @@ impl World {
         }
         end.incarnation += 1 + self.random.below(3);
         end.channel.renew(end.incarnation);
-        self.settle(side, &[])
+        self.carry_out(side, &[])
     }
 
     /// Has an end send with the other key.
@@ -323,7 +323,7 @@ impl World {
     /// Lets an end's channel know the time.
     fn tick(&mut self, side: usize) -> Found {
         let _ = self.ends[side].channel.handle(self.now, Input::Timeout);
-        self.settle(side, &[])
+        self.carry_out(side, &[])
     }
 
     /// Goes on to whatever is next, at most to `until`.
@@ -347,7 +347,7 @@ impl World {
                 let _ = self.ends[1 - from]
                     .channel
                     .handle(self.now, Input::Frame(&mut frame, 0));
-                self.settle(1 - from, &frame)?;
+                self.carry_out(1 - from, &frame)?;
             }
         }
         for side in [0, 1] {
@@ -381,7 +381,7 @@ impl World {
                 let _ = self.ends[side].channel.handle(self.now, Input::Flush);
             }
         }
-        self.settle(side, &[])?;
+        self.carry_out(side, &[])?;
         if self.random.once_in(self.faults.restart) {
             let side = self.random.below(2) as usize;
             self.restart(side);
@@ -428,7 +428,7 @@ impl World {
         let until = self.now + HEALED_NS;
         for side in [0, 1] {
             let _ = self.ends[side].channel.handle(self.now, Input::Flush);
-            self.settle(side, &[])?;
+            self.carry_out(side, &[])?;
         }
         while !self.is_settled() {
             demand!(
@@ -465,8 +465,8 @@ impl World {
 }
 
 impl End {
-    fn new(settings: &Settings, worker: u16, incarnation: u64, now: u64, planted: Option<Bug>) -> End {
-        let settings = Settings {
+    fn new(settings: &ChannelSettings, worker: u16, incarnation: u64, now: u64, planted: Option<Bug>) -> End {
+        let settings = ChannelSettings {
             worker,
             peer: 1 - worker,
             incarnation,

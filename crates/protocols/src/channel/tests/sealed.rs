@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 fn ends(incarnations: [u64; 2], salts: [u8; 2]) -> [Channel; 2] {
     [0u16, 1].map(|worker| {
         let place = usize::from(worker);
-        let settings = Settings {
+        let settings = ChannelSettings {
             worker,
             peer: 1 - worker,
             incarnation: incarnations[place],
@@ -33,7 +33,7 @@ fn of_each_kind(a: &mut Channel) -> Vec<Vec<u8>> {
     a.answer = true;
     all.extend(frames(a, &mut |_| {}));
     let mut next = Channel::new(
-        Settings {
+        ChannelSettings {
             incarnation: a.settings.incarnation + 1,
             ..a.settings.clone()
         },
@@ -137,7 +137,7 @@ fn a_frame_of_another_session_is_refused() {
     }
     // And between other workers.
     let mut other = ends([10, 11], [1, 2]).map(|end| {
-        let settings = Settings {
+        let settings = ChannelSettings {
             worker: 2 * end.settings.worker,
             peer: 2 * end.settings.peer,
             ..end.settings
@@ -222,7 +222,7 @@ fn no_key_meets_a_nonce_twice() {
         rotate: 30,
         ..ALL_FAULTS
     };
-    let settings = Settings {
+    let settings = ChannelSettings {
         // Two spans.
         first_number: (1 << 24) - 100,
         ..settings()
@@ -252,7 +252,7 @@ fn no_key_meets_a_nonce_twice() {
 /// Two ends say a known text over a network that loses some, in messages and packets: whether any
 /// frame has a part of it.
 fn can_be_read(protection: Protection) -> bool {
-    let settings = Settings {
+    let settings = ChannelSettings {
         protection,
         ..settings()
     };
@@ -302,7 +302,7 @@ fn nothing_that_is_said_can_be_read_on_the_wire() {
 /// Frames of two spans, and of two keys, pass each other.
 #[test]
 fn frames_of_two_spans_pass_each_other() {
-    let settings = Settings {
+    let settings = ChannelSettings {
         first_number: (1 << 24) - 4,
         ..settings()
     };

@@ -193,17 +193,17 @@ impl World {
         if !is_for {
             return Ok(());
         }
-        let settings = Settings {
+        let settings = ObjectSettings {
             flush_ns: 0,
             retry_ns: 0,
             pace_ns: 0,
-            ..Settings::default_with(7, 1)
+            ..ObjectSettings::default_with(7, 1)
         };
         if runtime.machine.is_none() {
             let (view, members) = course.before();
             runtime.machine = Some(Objects::new(me, view, members, settings));
         }
-        self.handle(r, course.told().into())
+        self.handle(r, course.directive().into())
     }
 
     fn report(&mut self, r: usize) -> Check {

@@ -14,9 +14,9 @@ fn caller(number: usize) -> Caller {
 }
 
 fn machine(number: usize, members: u64) -> Machine {
-    let settings = Settings {
+    let settings = ObjectSettings {
         queue_max: 4,
-        ..Settings::default_with(7, 0)
+        ..ObjectSettings::default_with(7, 0)
     };
     Objects::new(caller(number), 1, Members(members), settings)
 }
@@ -139,7 +139,7 @@ fn a_request_that_was_sent_on_too_often_goes_back_and_comes_again() {
         key,
         caller: caller(1),
         id: 4,
-        settled: 4,
+        answered_below: 4,
         forwards: FORWARDS_MAX,
         relinquished: 0,
         op: Op::GetWrite,
@@ -213,9 +213,9 @@ fn bounds_are_kept() {
         caller(1),
         1,
         Members(0b11),
-        Settings {
+        ObjectSettings {
             keys_max: 2,
-            ..Settings::default_with(7, 0)
+            ..ObjectSettings::default_with(7, 0)
         },
     );
     for n in 0..9 {

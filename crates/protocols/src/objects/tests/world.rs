@@ -196,14 +196,14 @@ fn token(runtime: usize, at: usize) -> u64 {
 
 impl World {
     pub(super) fn new(bounds: &Bounds) -> Self {
-        let settings = Settings {
+        let settings = ObjectSettings {
             keys_max: 64,
             requests_max: 64,
             queue_max: 32,
             flush_ns: 0,
             retry_ns: 0,
             pace_ns: 0,
-            ..Settings::default_with(SEED, bounds.copies)
+            ..ObjectSettings::default_with(SEED, bounds.copies)
         };
         let runtime = |number: usize| {
             let caller = Caller {
@@ -541,7 +541,7 @@ impl World {
                 }
                 if self.runtimes[to].is_some() {
                     self.channels[r][to].push(match bounds.is_written {
-                        true => super::words::sent(&message),
+                        true => super::messages::sent(&message),
                         false => message,
                     });
                 }

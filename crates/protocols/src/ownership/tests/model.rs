@@ -49,11 +49,11 @@ pub(super) struct Bounds {
 enum Item {
     /// The `n`-th packet of a home: to a runtime, on to another one, or out.
     Packet(u8, u8),
-    Says(Says),
+    RuntimeMessage(RuntimeMessage),
     /// With what the source had seen.
     State(Epoch, Copy),
     Tell(TellSwitch),
-    SwitchSays(SwitchSays),
+    SwitchMessage(SwitchMessage),
 }
 
 /// How many packets of each home a state has seen.
@@ -65,7 +65,7 @@ pub(super) struct World {
     pub(super) runtimes: [Option<Ownership>; RUNTIMES],
     copies: [Option<Copy>; RUNTIMES],
     kept: [Vec<(u8, u8)>; RUNTIMES],
-    settling: [bool; RUNTIMES],
+    quiescing: [bool; RUNTIMES],
     homes: [Home; HOMES_MAX],
     /// By switch and runtime.
     down: [[Vec<Item>; RUNTIMES]; HOMES_MAX],
@@ -88,7 +88,7 @@ pub(super) struct World {
     gone: Option<usize>,
     noticed: [bool; RUNTIMES],
     /// *Back*, until it is known that the home is gone.
-    back: [Vec<Says>; RUNTIMES],
+    back: [Vec<RuntimeMessage>; RUNTIMES],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ pub(super) enum Action {
     LoseUp(usize, usize),
     LoseAcross(usize),
     Order(usize),
-    Settled(usize),
+    Quiesced(usize),
     Fire(usize, Timer),
     Crash(usize),
     Publish,
@@ -130,7 +130,7 @@ impl World {
             ],
             copies: [Some([0; HOMES_MAX]), None],
             kept: Default::default(),
-            settling: [false; RUNTIMES],
+            quiescing: [false; RUNTIMES],
             homes: [Home::chosen(id(0)); HOMES_MAX],
             down: Default::default(),
             up: Default::default(),
@@ -198,7 +198,7 @@ impl World {
         for r in 0..RUNTIMES {
             if !self.across[r].is_empty() {
                 all.push(Action::Across(r));
-                if matches!(self.across[r][0], Item::Says(Says::Open(..))) {
+                if matches!(self.across[r][0], Item::RuntimeMessage(RuntimeMessage::Open(..))) {
                     all.push(Action::AcrossRefused(r));
                 }
                 if may_lose && is_message(&self.across[r]) {
@@ -211,8 +211,8 @@ impl World {
             if machine.may_move() && self.moves < bounds.moves && !(self.is_published && self.told[r]) {
                 all.push(Action::Order(r));
             }
-            if self.settling[r] {
-                all.push(Action::Settled(r));
+            if self.quiescing[r] {
+                all.push(Action::Quiesced(r));
             }
             for timer in [Timer::Retry, Timer::Deadline, Timer::Forget] {
                 let may = timer != Timer::Retry || self.hasty < bounds.hasty || self.is_quiet();
@@ -286,9 +286,9 @@ impl World {
                 self.moves += 1;
                 self.handle(r, Input::Move(id(1 - r)), bounds)?;
             }
-            Action::Settled(r) => {
-                self.settling[r] = false;
-                self.handle(r, Input::Settled, bounds)?;
+            Action::Quiesced(r) => {
+                self.quiescing[r] = false;
+                self.handle(r, Input::Quiesced, bounds)?;
             }
             Action::Fire(r, timer) => {
                 if timer == Timer::Retry && !self.is_quiet() {
@@ -324,12 +324,12 @@ impl World {
     fn crash(&mut self, r: usize) {
         let was = self.copies[r].take();
         self.runtimes[r] = None;
-        self.settling[r] = false;
+        self.quiescing[r] = false;
         self.back[r].clear();
         // Once it has said that it holds the state, the other one is right to drop it.
         let has_said = self.across[r]
             .iter()
-            .any(|item| matches!(item, Item::Says(Says::Done(_))));
+            .any(|item| matches!(item, Item::RuntimeMessage(RuntimeMessage::Done(_))));
         self.must_survive = self.copies[1 - r].is_some() && !has_said;
         // Packets that it had seen, and told no worker of, may be seen no more.
         if let (Some(was), Some(other)) = (was, self.copies[1 - r]) {
@@ -353,8 +353,8 @@ impl World {
         let lost = packets(&core::mem::take(&mut self.down[h][r]));
         self.lose(lost);
         self.answer_for_gone(r, bounds)?;
-        for says in core::mem::take(&mut self.back[r]) {
-            self.handle(r, Input::Hear(id(1 - r), says, Ok(())), bounds)?;
+        for message in core::mem::take(&mut self.back[r]) {
+            self.handle(r, Input::FromRuntime(id(1 - r), message, Ok(())), bounds)?;
         }
         Ok(())
     }
@@ -412,7 +412,11 @@ impl World {
                 to: RuntimeId(to),
                 epoch,
             }) => {
-                self.send_down(h, usize::from(to), Item::SwitchSays(SwitchSays::Drained(epoch)));
+                self.send_down(
+                    h,
+                    usize::from(to),
+                    Item::SwitchMessage(SwitchMessage::Drained(epoch)),
+                );
             }
             Item::Tell(TellSwitch::Reroute { from, to, epoch, .. }) => {
                 let is_removed = self.told[RUNTIMES + h] && self.runtimes[usize::from(to.0)].is_none();
@@ -425,8 +429,8 @@ impl World {
                     is_removed,
                 };
                 self.homes[h].handle(input, |output| said.push(output));
-                for (RuntimeId(to), says) in said {
-                    self.send_down(h, usize::from(to), Item::SwitchSays(says));
+                for (RuntimeId(to), message) in said {
+                    self.send_down(h, usize::from(to), Item::SwitchMessage(message));
                 }
             }
             _ => return Err(format!("{item:?} is nothing for a switch")),
@@ -468,20 +472,24 @@ impl World {
                     }
                 }
             }
-            Item::Says(says @ Says::Back(..)) if !self.noticed[r] => {
-                self.back[r].push(says);
+            Item::RuntimeMessage(message @ RuntimeMessage::Back(..)) if !self.noticed[r] => {
+                self.back[r].push(message);
                 Ok(())
             }
-            Item::Says(says) => self.handle(r, Input::Hear(other, says, room), bounds),
+            Item::RuntimeMessage(message) => self.handle(r, Input::FromRuntime(other, message, room), bounds),
             Item::State(epoch, copy) => {
                 if machine.wants_state(epoch) {
                     self.copies[r] = Some(copy);
                 }
-                self.handle(r, Input::Hear(other, Says::State(epoch), room), bounds)
+                self.handle(
+                    r,
+                    Input::FromRuntime(other, RuntimeMessage::State(epoch), room),
+                    bounds,
+                )
             }
-            Item::SwitchSays(says) => {
+            Item::SwitchMessage(message) => {
                 let switch = home.expect("a switch said it") as u8;
-                self.handle(r, Input::HearSwitch(switch, says), bounds)
+                self.handle(r, Input::FromSwitch(switch, message), bounds)
             }
             Item::Tell(_) => Err(format!("{item:?} is nothing for a runtime")),
         }
@@ -501,7 +509,7 @@ impl World {
 
     fn carry_out(&mut self, r: usize, output: Output, bounds: &Bounds) -> Check {
         match output {
-            Output::Tell(_, says) => self.send_across(r, Item::Says(says)),
+            Output::Tell(_, message) => self.send_across(r, Item::RuntimeMessage(message)),
             Output::TellSwitches(switches, words) => {
                 for switch in switches.iter().map(usize::from) {
                     if self.gone != Some(switch) {
@@ -509,7 +517,7 @@ impl World {
                     }
                 }
             }
-            Output::Settle => self.settling[r] = true,
+            Output::Quiesce => self.quiescing[r] = true,
             Output::SendState(_, epoch) => {
                 let Some(copy) = self.copies[r] else {
                     return Err("a state is sent that is not there".into());

@@ -44,15 +44,15 @@ fn a_refusal_leaves_everything_as_it_was() {
     let mut s = Ownership::active(S, epoch(4), homes, homes);
     assert_eq!(
         outputs(&mut s, Input::Move(T)),
-        [Output::Tell(T, Says::Open(epoch(5), homes))]
+        [Output::Tell(T, RuntimeMessage::Open(epoch(5), homes))]
     );
     let mut t = Ownership::absent(T, homes);
-    let open = Input::Hear(S, Says::Open(epoch(5), homes), Err(Refusal::Leaving));
-    let refuse = Says::Refuse(epoch(5), Refusal::Leaving);
+    let open = Input::FromRuntime(S, RuntimeMessage::Open(epoch(5), homes), Err(Refusal::Leaving));
+    let refuse = RuntimeMessage::Refuse(epoch(5), Refusal::Leaving);
     assert_eq!(outputs(&mut t, open), [Output::Tell(S, refuse)]);
     assert_eq!(t.phase(), Phase::Absent);
     assert_eq!(
-        outputs(&mut s, Input::Hear(T, refuse, OK)),
+        outputs(&mut s, Input::FromRuntime(T, refuse, OK)),
         [Output::Finished(Finished::Refused(Refusal::Leaving))]
     );
     assert!(s.may_move() && s.latest() == epoch(5));
@@ -70,24 +70,24 @@ fn a_lower_epoch_is_fenced_and_a_fenced_runtime_stops() {
     };
     assert_eq!(
         said(&mut home, reroute(S, T, 7)),
-        [(S, SwitchSays::Rerouted(epoch(7)))]
+        [(S, SwitchMessage::Rerouted(epoch(7)))]
     );
     // Again the same: answered again. Lower, or by a stranger: not.
     assert_eq!(
         said(&mut home, reroute(S, T, 7)),
-        [(S, SwitchSays::Rerouted(epoch(7)))]
+        [(S, SwitchMessage::Rerouted(epoch(7)))]
     );
     let stranger = RuntimeId(9);
     for (by, count) in [(S, 6), (stranger, 8)] {
         assert_eq!(
             said(&mut home, reroute(by, stranger, count)),
-            [(by, SwitchSays::Fenced(epoch(7)))]
+            [(by, SwitchMessage::Fenced(epoch(7)))]
         );
     }
     assert_eq!(home.route, Some(T));
     let homes = Switches::one(0);
     let mut zombie = Ownership::active(stranger, epoch(3), homes, homes);
-    let fenced = Input::HearSwitch(0, SwitchSays::Fenced(epoch(7)));
+    let fenced = Input::FromSwitch(0, SwitchMessage::Fenced(epoch(7)));
     assert_eq!(outputs(&mut zombie, fenced), [Output::Stop]);
     assert_eq!(zombie.take(0), Take::Stray);
     assert_eq!(outputs(&mut zombie, fenced), []);
@@ -105,8 +105,8 @@ fn a_route_that_is_called_back_tells_the_target() {
             is_removed: false,
         };
         let said = said(&mut home, by_source);
-        let moved = (T, SwitchSays::Moved(S, epoch(2)));
-        assert_eq!(said[0], (S, SwitchSays::Rerouted(epoch(count))));
+        let moved = (T, SwitchMessage::Moved(S, epoch(2)));
+        assert_eq!(said[0], (S, SwitchMessage::Rerouted(epoch(count))));
         assert_eq!(said[1..], if count == 2 { vec![moved] } else { vec![] });
     }
     // Where the first re-route never came, the one that was to have it hears of it nevertheless: it
@@ -129,16 +129,28 @@ fn a_group_that_ends_while_a_slot_is_asked_for_gives_it_back() {
     outputs(&mut s, Input::Move(T));
     assert_eq!(
         outputs(&mut s, Input::Ended),
-        [Output::Tell(T, Says::Cancel(epoch(1)))]
+        [Output::Tell(T, RuntimeMessage::Cancel(epoch(1)))]
     );
     let mut t = Ownership::absent(T, homes);
-    outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
+    outputs(
+        &mut t,
+        Input::FromRuntime(S, RuntimeMessage::Open(epoch(1), homes), OK),
+    );
     assert_eq!(t.take(0), Take::Keep);
     assert_eq!(
-        outputs(&mut t, Input::Hear(S, Says::Cancel(epoch(1)), OK)),
-        [Output::CloseSlot, Output::Tell(S, Says::Canceled(epoch(1)))]
+        outputs(
+            &mut t,
+            Input::FromRuntime(S, RuntimeMessage::Cancel(epoch(1)), OK)
+        ),
+        [
+            Output::CloseSlot,
+            Output::Tell(S, RuntimeMessage::Canceled(epoch(1)))
+        ]
     );
-    outputs(&mut s, Input::Hear(T, Says::Canceled(epoch(1)), OK));
+    outputs(
+        &mut s,
+        Input::FromRuntime(T, RuntimeMessage::Canceled(epoch(1)), OK),
+    );
     assert!(s.may_move());
 }
 
@@ -146,43 +158,46 @@ fn a_group_that_ends_while_a_slot_is_asked_for_gives_it_back() {
 #[test]
 fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
     let homes = Switches::first(2);
-    let from_home = |home, says| Input::HearSwitch(home, says);
+    let from_home = |home, message| Input::FromSwitch(home, message);
     let (open, first, second) = (
-        Input::Hear(T, Says::Accept(epoch(1)), OK),
-        from_home(0, SwitchSays::Rerouted(epoch(1))),
-        from_home(1, SwitchSays::Rerouted(epoch(1))),
+        Input::FromRuntime(T, RuntimeMessage::Accept(epoch(1)), OK),
+        from_home(0, SwitchMessage::Rerouted(epoch(1))),
+        from_home(1, SwitchMessage::Rerouted(epoch(1))),
     );
     let late = Input::Fired(Timer::Deadline);
-    let back = from_home(0, SwitchSays::Rerouted(epoch(2)));
-    let moved = from_home(0, SwitchSays::Moved(S, epoch(2)));
+    let back = from_home(0, SwitchMessage::Rerouted(epoch(2)));
+    let moved = from_home(0, SwitchMessage::Moved(S, epoch(2)));
     // The inputs of the source before it is fenced, and of the target with it.
     let ways: [(&[Input], &[Input]); 7] = [
         (&[], &[]),
         (&[late], &[]),
         (&[open], &[]),
         (&[open, first, second], &[]),
-        (&[open, first, second, Input::Settled], &[]),
+        (&[open, first, second, Input::Quiesced], &[]),
         (&[open, first, late], &[]),
         (&[open, first, late, back], &[moved]),
     ];
-    let fenced = Says::Fenced(epoch(9));
+    let fenced = RuntimeMessage::Fenced(epoch(9));
     for (by_source, by_target) in ways {
         let mut s = Ownership::active(S, epoch(0), homes, homes);
         let mut t = Ownership::absent(T, homes);
         outputs(&mut s, Input::Move(T));
-        outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
+        outputs(
+            &mut t,
+            Input::FromRuntime(S, RuntimeMessage::Open(epoch(1), homes), OK),
+        );
         by_source.iter().for_each(|input| drop(outputs(&mut s, *input)));
         by_target.iter().for_each(|input| drop(outputs(&mut t, *input)));
         let phases = (s.phase(), t.phase());
-        let said = outputs(&mut s, from_home(1, SwitchSays::Fenced(epoch(9))));
+        let said = outputs(&mut s, from_home(1, SwitchMessage::Fenced(epoch(9))));
         assert_eq!(said, [Output::Tell(T, fenced), Output::Stop], "{phases:?}");
         // Of a stranger it is not heard.
         assert_eq!(
-            outputs(&mut t, Input::Hear(RuntimeId(9), fenced, OK)),
+            outputs(&mut t, Input::FromRuntime(RuntimeId(9), fenced, OK)),
             [],
             "{phases:?}"
         );
-        let closed = outputs(&mut t, Input::Hear(S, fenced, OK));
+        let closed = outputs(&mut t, Input::FromRuntime(S, fenced, OK));
         assert_eq!(
             (closed.as_slice(), t.phase()),
             (&[Output::CloseSlot][..], Phase::Absent),
@@ -191,15 +206,18 @@ fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
     }
     // With the state there, that decides.
     let mut t = Ownership::absent(T, homes);
-    outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
-    outputs(&mut t, Input::Hear(S, Says::State(epoch(1)), OK));
-    assert_eq!(outputs(&mut t, Input::Hear(S, fenced, OK)), []);
-    outputs(&mut t, from_home(0, SwitchSays::Drained(epoch(1))));
-    assert_eq!(
-        outputs(&mut t, from_home(1, SwitchSays::Drained(epoch(1)))),
-        [Output::Install, Output::Tell(S, Says::Done(epoch(1)))]
+    outputs(
+        &mut t,
+        Input::FromRuntime(S, RuntimeMessage::Open(epoch(1), homes), OK),
     );
-    assert_eq!(outputs(&mut t, Input::Hear(S, fenced, OK)), []);
+    outputs(&mut t, Input::FromRuntime(S, RuntimeMessage::State(epoch(1)), OK));
+    assert_eq!(outputs(&mut t, Input::FromRuntime(S, fenced, OK)), []);
+    outputs(&mut t, from_home(0, SwitchMessage::Drained(epoch(1))));
+    assert_eq!(
+        outputs(&mut t, from_home(1, SwitchMessage::Drained(epoch(1)))),
+        [Output::Install, Output::Tell(S, RuntimeMessage::Done(epoch(1)))]
+    );
+    assert_eq!(outputs(&mut t, Input::FromRuntime(S, fenced, OK)), []);
     assert!(t.is_active());
 }
 
@@ -207,7 +225,7 @@ fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
 fn a_source_is_fenced_by_its_target_and_by_homes_alone() {
     let homes = Switches::one(0);
     let mut s = Ownership::active(S, epoch(0), homes, homes);
-    let fenced = |by| Input::Hear(by, Says::Fenced(epoch(9)), OK);
+    let fenced = |by| Input::FromRuntime(by, RuntimeMessage::Fenced(epoch(9)), OK);
     assert_eq!(outputs(&mut s, fenced(T)), []);
     outputs(&mut s, Input::Move(T));
     assert_eq!(outputs(&mut s, fenced(RuntimeId(9))), []);
@@ -223,20 +241,26 @@ fn a_target_that_was_told_of_another_fences_the_source() {
         Ownership::absent(T, homes),
     );
     outputs(&mut s, Input::Move(T));
-    outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
-    outputs(&mut s, Input::Hear(T, Says::Accept(epoch(1)), OK));
-    outputs(&mut s, Input::HearSwitch(0, SwitchSays::Rerouted(epoch(1))));
-    outputs(&mut s, Input::Settled);
+    outputs(
+        &mut t,
+        Input::FromRuntime(S, RuntimeMessage::Open(epoch(1), homes), OK),
+    );
+    outputs(
+        &mut s,
+        Input::FromRuntime(T, RuntimeMessage::Accept(epoch(1)), OK),
+    );
+    outputs(&mut s, Input::FromSwitch(0, SwitchMessage::Rerouted(epoch(1))));
+    outputs(&mut s, Input::Quiesced);
     // One of two homes says that the group went to another runtime; the other is silent as yet.
-    let moved = SwitchSays::Moved(RuntimeId(9), epoch(5));
-    outputs(&mut t, Input::HearSwitch(1, moved));
+    let moved = SwitchMessage::Moved(RuntimeId(9), epoch(5));
+    outputs(&mut t, Input::FromSwitch(1, moved));
     assert!(matches!(t.phase(), Phase::Yielding { .. }));
-    let fenced = Says::Fenced(epoch(5));
+    let fenced = RuntimeMessage::Fenced(epoch(5));
     assert_eq!(
-        outputs(&mut t, Input::Hear(S, Says::State(epoch(1)), OK)),
+        outputs(&mut t, Input::FromRuntime(S, RuntimeMessage::State(epoch(1)), OK)),
         [Output::Tell(S, fenced)]
     );
-    assert!(outputs(&mut s, Input::Hear(T, fenced, OK)).contains(&Output::Stop));
+    assert!(outputs(&mut s, Input::FromRuntime(T, fenced, OK)).contains(&Output::Stop));
 }
 
 #[test]
@@ -254,7 +278,7 @@ fn a_move_that_is_over_does_not_turn_a_route_further() {
     // Another group's key may be the same one; the runtime that had it has it no more.
     assert_eq!(
         said(&mut home, reroute(S, other, 3)),
-        [(S, SwitchSays::Fenced(epoch(1)))]
+        [(S, SwitchMessage::Fenced(epoch(1)))]
     );
     assert_eq!(home.route, Some(T));
     // The group may be called back.

@@ -15,7 +15,7 @@
 
 use crate::chain::Plan;
 use crate::flows::group::GroupKey;
-use crate::record::Facts;
+use crate::record::FlowHeader;
 use alloc::vec::Vec;
 use nf::{Addr, Affinity, Block};
 
@@ -55,7 +55,7 @@ pub(crate) struct Entry<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What<'a> {
-    Flow(Facts, &'a [u8]),
+    Flow(FlowHeader, &'a [u8]),
     Group(Group<'a>),
 }
 
@@ -150,11 +150,11 @@ pub(crate) fn write_flow(
     layout: Layout,
     stamp: Stamp,
     group: GroupKey,
-    facts: &Facts,
+    flow_header: &FlowHeader,
     state: [&[u8]; 2],
 ) {
     write_head(into, FLOW, layout, stamp, group);
-    facts.write(state, into);
+    flow_header.write(state, into);
 }
 
 /// Writes a group with its blocks; those of `group` are not looked at.
@@ -209,8 +209,8 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Entry<'_>> {
     let group = GroupKey::from_words([next()?, next()?, next()?, next()?, next()?]);
     let what = match *what {
         FLOW => {
-            let (facts, state, behind) = Facts::read(rest)?;
-            behind.is_empty().then_some(What::Flow(facts, state))?
+            let (flow_header, state, behind) = FlowHeader::read(rest)?;
+            behind.is_empty().then_some(What::Flow(flow_header, state))?
         }
         what => What::Group(read_group(what, rest)?),
     };

@@ -14,7 +14,7 @@ use super::form::{self, Entry, Layout, Stamp, What};
 use crate::flows::actor::{NO_GROUP, flag};
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
-use crate::record::{Copy, Facts, NO_DEADLINE};
+use crate::record::{Copy, FlowHeader, NO_DEADLINE};
 use crate::replica::keeper::{Copies, Keeper};
 use crate::stats::STORED_REFUSED;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -162,7 +162,7 @@ impl Found {
                     self.copies.note(claimed, core.now);
                 }
             }
-            What::Flow(facts, state) => {
+            What::Flow(flow_header, state) => {
                 let Some(chain) = chain_of(core, entry.layout) else {
                     self.why.layout += 1;
                     return None;
@@ -181,12 +181,12 @@ impl Found {
                     slot,
                     group,
                     length: u16::try_from(state.len()).ok()?,
-                    generation: core.runner.young(),
-                    facts: Facts {
+                    generation: core.runner.current_generation(),
+                    flow_header: FlowHeader {
                         chain,
-                        time_left: time_left(core, facts.time_left, entry.stamp),
-                        flags: facts.flags & !(flag::HOLDS | flag::SETTLING),
-                        ..facts
+                        time_left: time_left(core, flow_header.time_left, entry.stamp),
+                        flags: flow_header.flags & !(flag::HOLDS | flag::SETTLING),
+                        ..flow_header
                     },
                     piece: state,
                 };
@@ -195,7 +195,7 @@ impl Found {
                     return None;
                 }
                 self.copies.set_flow_by(slot, by(core, entry.stamp));
-                self.flows.push((number, facts.key));
+                self.flows.push((number, flow_header.key));
             }
         }
         Some(())

@@ -89,14 +89,15 @@ impl Core {
         let own = bytes.get(..travelling.own).unwrap_or_default();
         let (at, length) = travelling.group;
         let shared = bytes.get(at..at + length).unwrap_or_default();
-        let mut facts = crate::replica::sender::facts(&header, *self.flows.reply_key(actor), self.now);
-        if facts.time_left != NO_DEADLINE {
-            let left = facts.time_left.saturating_add(self.ledger.lazy.margin());
-            facts.time_left = left.min(NO_DEADLINE - 1);
+        let mut flow_header =
+            crate::replica::sender::flow_header(&header, *self.flows.reply_key(actor), self.now);
+        if flow_header.time_left != NO_DEADLINE {
+            let left = flow_header.time_left.saturating_add(self.ledger.lazy.margin());
+            flow_header.time_left = left.min(NO_DEADLINE - 1);
         }
         let group = self.flows.group_key(actor);
         let is_written = self.ledger.write(entries, false, actor, |into| {
-            form::write_flow(into, layout, stamp, group, &facts, [own, shared]);
+            form::write_flow(into, layout, stamp, group, &flow_header, [own, shared]);
         });
         if let Some(known) = self.ledger.flows.get_mut(actor as usize) {
             known.is_behind &= !is_written;

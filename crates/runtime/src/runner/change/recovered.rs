@@ -74,8 +74,8 @@ impl Runner {
             let (plan, generation) = (&before.plan, before.generation);
             (plan.clone(), generation.0 as u8, identity(plan, generation))
         });
-        let young = (self.plan.clone(), self.young(), self.identity());
-        before.into_iter().chain([young]).collect()
+        let current = (self.plan.clone(), self.current_generation(), self.identity());
+        before.into_iter().chain([current]).collect()
     }
 
     /// The moving parts of a flow's states, by the chain that it goes by.

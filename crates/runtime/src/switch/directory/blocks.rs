@@ -12,12 +12,12 @@
 //! ```
 //!
 //! A holder that has gone is looked for among all groups with blocks: a millisecond for 65,536. The
-//! other one is asked about each block (`BlockDoubted`), and says that it has it (`BlockClaimed`)
-//! or not (`BlockDoubted`). No runtime that restarts is told *all* before these answers are there.
+//! other one is asked about each block (`BlockSuspect`), and says that it has it (`BlockClaimed`)
+//! or not (`BlockSuspect`). No runtime that restarts is told *all* before these answers are there.
 //!
-//! *A block that its holder has not got* may be the other's: that is asked, and if it has not got it
-//! either, the block ends. A word about one block says nothing of others of the group: its holder
-//! stays the same until the other claims.
+//! *A block that its holder has not got* may be the other's: that is asked, and if it has not got
+//! it either, the block ends. A word about one block says nothing of others of the group: its
+//! holder stays the same until the other claims.
 //!
 //! A block that goes back to a runtime that is not there is *pending return* until it is.
 //!
@@ -42,7 +42,7 @@ use wire::HashSeed;
 const RETURNED: usize = 256;
 
 /// Where a block begins.
-pub(in crate::switch) type Place = (Addr, u16);
+pub(in crate::switch) type BlockStart = (Addr, u16);
 
 /// Which runtime has a group with blocks.
 #[derive(Clone, Copy)]
@@ -220,7 +220,7 @@ impl Blocks {
 
     /// A group on its way has a block, unless another has claimed it. The runtime that is known to
     /// have the group is to be asked.
-    pub fn told(&mut self, runtime: usize, block: Block, group: GroupKey) {
+    pub fn claimed_tentatively(&mut self, runtime: usize, block: Block, group: GroupKey) {
         if self.owners.at(block.addr, block.first).is_none() {
             let holder = self.holder(&group).unwrap_or(runtime);
             self.owners.claim(block, group);
@@ -230,7 +230,7 @@ impl Blocks {
 
     /// A runtime has not got a group's block: none has, if that one had the group, and no other may
     /// have it.
-    pub fn doubted<L: Port>(
+    pub fn suspected<L: Port>(
         &mut self,
         runtime: usize,
         block: Block,
@@ -250,7 +250,7 @@ impl Blocks {
             return self.release(block);
         }
         if has != runtime {
-            return outbox.push_message(has, Message::BlockDoubted(block, group));
+            return outbox.push_message(has, Message::BlockSuspect(block, group));
         }
         if !outbox.is_there(other) {
             return self.release(block);
@@ -258,7 +258,7 @@ impl Blocks {
         // The holder may have claimed this, too, when it was met again, and have let go of others'
         // blocks; or the group began again there, where other blocks of it are.
         self.asked.insert((holder.other, block, group), true);
-        outbox.push_message(other, Message::BlockDoubted(block, group));
+        outbox.push_message(other, Message::BlockSuspect(block, group));
     }
 
     /// A block has no owner any more.
@@ -421,7 +421,7 @@ impl Blocks {
                 let ports = self.owners.size_at(first);
                 let block = Block { addr, first, ports };
                 self.asked.insert((holder as u16, block, group), false);
-                outbox.push_message(holder, Message::BlockDoubted(block, group));
+                outbox.push_message(holder, Message::BlockSuspect(block, group));
             }
         }
     }
@@ -432,12 +432,12 @@ impl Blocks {
     }
 
     /// Where all blocks begin, in an order that is the same each time.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<BlockStart> {
         self.owners.places()
     }
 
     /// Tells a runtime of a block, if that is in use at another.
-    pub fn tell<L: Port>(&self, runtime: usize, (addr, first): Place, outbox: &mut Outbox<L>) {
+    pub fn tell<L: Port>(&self, runtime: usize, (addr, first): BlockStart, outbox: &mut Outbox<L>) {
         let Some(group) = self.owners.at(addr, first) else {
             return;
         };
@@ -453,7 +453,7 @@ impl Blocks {
 
     /// The blocks there are, and their groups.
     #[cfg(test)]
-    pub fn known(&self) -> Vec<(Place, GroupKey)> {
+    pub fn known(&self) -> Vec<(BlockStart, GroupKey)> {
         let places = self.places().into_iter();
         places
             .filter_map(|(addr, first)| Some(((addr, first), self.owners.at(addr, first)?)))

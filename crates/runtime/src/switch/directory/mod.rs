@@ -4,28 +4,30 @@
 //! # Theory of operation
 //!
 //! A route begins when a runtime is chosen ([`Directory::add`]) or by a runtime's message
-//! (`Routed`). It ends by a runtime's message alone (`Idle`), and only if nothing has been sent for
-//! it since. A runtime says so when its last flow of the group ends. Two cases are left in which no
-//! flow of the group ends there, so that no runtime would say it:
+//! (`Routed`). It ends by a runtime's message alone (`GroupEmpty`), and only if nothing has been
+//! sent for it since. A runtime says so when its last flow of the group ends. Two cases are left in
+//! which no flow of the group ends there, so that no runtime would say it:
 //!
 //! - The packet that made the route began no flow of the group: it met a flow that another group
 //!   opened (both ends of an exchange that is not between inside and outside may send), or its
 //!   block of ports has changed hands on its way.
-//! - *Idle* came while packets were on their way, and these do not begin the group again either.
+//! - *GroupEmpty* came while packets were on their way, and these do not begin the group again
+//!   either.
 //!
 //! In both the route is *suspect*, and its runtime is *probed*, behind everything that was sent for
 //! it: a runtime without the group says idle again, which ends the route as ever; a runtime with
 //! the group is silent, and will say so in time.
 //!
 //! ```text
-//!   chosen, or Idle refused ──► suspect ──probe, in band──► the runtime has it: silence, the route stays
-//!                                                    └────► it has not: Idle with the count, the route ends or is suspect again
+//!   chosen, or GroupEmpty refused ─► suspect ──probe, in band──► the runtime has it: silence, the route stays
+//!                                                    └────► it has not: GroupEmpty with the count, the route ends or is suspect again
 //! ```
 //!
-//! Each probe has a packet, or an *Idle*, before it, so there are no more of them than these. Where
-//! flows are by themselves a route that was chosen is not probed: such a packet begins or meets the
-//! flow whose key its route has, or is declined, which says idle. An *Idle* that is refused is
-//! probed there, too: no packet was sent for a route that a runtime's message has made, or turned.
+//! Each probe has a packet, or a *GroupEmpty*, before it, so there are no more of them than these.
+//! Where flows are by themselves a route that was chosen is not probed: such a packet begins or
+//! meets the flow whose key its route has, or is declined, which says idle. A *GroupEmpty* that is
+//! refused is probed there, too: no packet was sent for a route that a runtime's message has made,
+//! or turned.
 //!
 //! *A runtime that has gone* has taken all its flows with it: no other can have them active, so a
 //! packet of theirs may begin them again anywhere. Routes are looked through some each step; a
@@ -38,9 +40,9 @@
 //! and is that one's from then on.
 //!
 //! Invariants: a group has one route, at its home; a route for which nothing is on its way has a
-//! group at its runtime, or a probe or an *Idle* on the way (`one_home_per_group`, where nothing is
-//! left at the end); a route leads to an incarnation of a runtime that is there, or ends before it
-//! is used.
+//! group at its runtime, or a probe or a *GroupEmpty* on the way (`one_home_per_group`, where
+//! nothing is left at the end); a route leads to an incarnation of a runtime that is there, or ends
+//! before it is used.
 //!
 //! Not here: routes of groups that move (`moves`), which runtime is chosen (`choice`), links.
 
@@ -51,9 +53,9 @@ mod route;
 #[cfg(test)]
 mod tests;
 
-pub(super) use blocks::{Blocks, Place};
+pub(super) use blocks::{BlockStart, Blocks};
 
-use super::Settings;
+use super::SwitchSettings;
 use super::outbox::{Outbox, PROBES};
 use crate::env::Port;
 use crate::group::GroupKey;
@@ -66,7 +68,7 @@ use hashbrown::HashMap;
 use keys::Keys;
 use nf::Affinity;
 use protocols::ownership::recovery::{Course, Standing};
-use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
+use protocols::ownership::{Epoch, RuntimeId, SwitchMessage};
 use route::{AWAITED, NO_RUNTIME, Route, SUSPECT};
 use wire::memory::{Region, prefetch};
 use wire::packet::flag;
@@ -79,7 +81,7 @@ const REJECTED: usize = 64;
 
 /// The directory's facts about a runtime.
 #[derive(Clone, Copy, Default)]
-struct Seat {
+struct RuntimeEntry {
     is_there: bool,
     /// The incarnation before has failed, and its routes stay until it is known where they lead.
     is_suspended: bool,
@@ -129,14 +131,14 @@ pub(super) struct Directory {
     unrouted: HashMap<GroupKey, Unrouted>,
     /// By runtime: a group that it takes back, of whose keys, which it is saying, one waits.
     waiting: Vec<Option<GroupKey>>,
-    runtimes: Vec<Seat>,
+    runtimes: Vec<RuntimeEntry>,
     /// Which group has which block.
     pub blocks: Blocks,
 }
 
 impl Directory {
     pub fn new(
-        settings: &Settings,
+        settings: &SwitchSettings,
         affinity: Affinity,
         runtimes: usize,
         memory: &mut impl FnMut(usize) -> Region,
@@ -157,7 +159,7 @@ impl Directory {
             pending: HashMap::new(),
             unrouted: HashMap::new(),
             waiting: alloc::vec![None; runtimes],
-            runtimes: alloc::vec![Seat::default(); runtimes],
+            runtimes: alloc::vec![RuntimeEntry::default(); runtimes],
             blocks: Blocks::new(
                 if affinity == Affinity::Flow { 0 } else { routes },
                 runtimes,
@@ -257,10 +259,10 @@ impl Directory {
     #[inline(always)]
     pub fn count_sent(&mut self, index: u32) {
         let route = &mut self.routes[index as usize];
-        let seat = &mut self.runtimes[usize::from(route.runtime)];
-        seat.sent += 1;
-        seat.sent_total += 1;
-        route.set_last_sent(seat.sent);
+        let entry = &mut self.runtimes[usize::from(route.runtime)];
+        entry.sent += 1;
+        entry.sent_total += 1;
+        route.set_last_sent(entry.sent);
     }
 
     /// Whether reply keys have routes of their own.
@@ -294,9 +296,9 @@ impl Directory {
             }
             self.moved = 0;
         }
-        let seat = &mut self.runtimes[runtime];
-        let mut route = Route::new(key, runtime as u16, seat.incarnation, seat.sent);
-        seat.groups += 1;
+        let entry = &mut self.runtimes[runtime];
+        let mut route = Route::new(key, runtime as u16, entry.incarnation, entry.sent);
+        entry.groups += 1;
         match self.free.pop() {
             Some(index) => {
                 let place = &mut self.routes[index as usize];
@@ -338,13 +340,13 @@ impl Directory {
             if let Some(epoch) = epoch.filter(|_| source != runtime && !key.is_reply_key(self.affinity))
                 && !crate::replica::is_broken("sources hear of heirs")
             {
-                outbox.push_message(source, Message::Switch(key, SwitchSays::Fenced(epoch)));
+                outbox.push_message(source, Message::Switch(key, SwitchMessage::Fenced(epoch)));
             }
             self.set_source(index, None, Epoch::default());
             self.routes[index as usize].set(AWAITED, false);
             if failed != runtime && self.runtimes[failed].is_there {
                 // It may be the same incarnation, which has told what it has.
-                outbox.push_message(failed, Message::Taken(key));
+                outbox.push_message(failed, Message::RouteConflict(key));
             }
             return self.turn(index, runtime as u16);
         }
@@ -360,7 +362,7 @@ impl Directory {
         {
             // The target had it installed before this switch began.
             if !key.is_reply_key(self.affinity) {
-                let fenced = Message::Switch(key, SwitchSays::Fenced(epoch.next()));
+                let fenced = Message::Switch(key, SwitchMessage::Fenced(epoch.next()));
                 outbox.push_message(usize::from(source), fenced);
             }
             self.forget_pending(&key);
@@ -377,7 +379,7 @@ impl Directory {
         {
             outbox.push_message(
                 usize::from(source),
-                Message::Switch(key, SwitchSays::Fenced(epoch.next())),
+                Message::Switch(key, SwitchMessage::Fenced(epoch.next())),
             );
         }
         let reason = match found {
@@ -395,7 +397,7 @@ impl Directory {
         }
         self.rejected.push((key, runtime, reason));
         // Before the route barrier is acknowledged, which lets go packets that wait of its flow.
-        outbox.push_message(runtime, Message::Taken(key));
+        outbox.push_message(runtime, Message::RouteConflict(key));
     }
 
     /// A runtime has the group of a route: if that was on its way there before this switch had met
@@ -445,7 +447,7 @@ impl Directory {
     }
 
     /// A runtime says that a group has no flow there, so many packets having been consumed.
-    pub fn idle(&mut self, runtime: usize, key: GroupKey, consumed: u64) {
+    pub fn group_empty(&mut self, runtime: usize, key: GroupKey, consumed: u64) {
         self.rejected.retain(|(its, to, _)| (*its, *to) != (key, runtime));
         let Some(index) = self.find_live(&key) else {
             return;
@@ -494,7 +496,7 @@ impl Directory {
                     self.suspects.rotate_left(1);
                     continue;
                 }
-                outbox.push_message(usize::from(runtime), Message::Doubted(key));
+                outbox.push_message(usize::from(runtime), Message::RouteSuspect(key));
                 probed += 1;
             }
             self.routes[index as usize].set(SUSPECT, false);
@@ -519,10 +521,10 @@ impl Directory {
         self.forget_pending(&key);
         let route = &mut self.routes[index as usize];
         let before = usize::from(core::mem::replace(&mut route.runtime, to));
-        let seat = &mut self.runtimes[usize::from(to)];
-        route.set_last_sent(seat.sent);
-        route.incarnation = seat.incarnation;
-        seat.groups += 1;
+        let entry = &mut self.runtimes[usize::from(to)];
+        route.set_last_sent(entry.sent);
+        route.incarnation = entry.incarnation;
+        entry.groups += 1;
         self.runtimes[before].groups -= 1;
     }
 
@@ -542,19 +544,19 @@ impl Directory {
 
     /// A runtime that was there is not any more.
     pub fn leave(&mut self, runtime: usize) {
-        let seat = &mut self.runtimes[runtime];
-        (seat.is_there, seat.is_back) = (false, false);
+        let entry = &mut self.runtimes[runtime];
+        (entry.is_there, entry.is_back) = (false, false);
         self.blocks.leave(runtime);
         self.waiting[runtime] = None;
         self.unrouted.retain(|_, key| usize::from(key.source) != runtime);
-        seat.incarnation = seat.incarnation.wrapping_add(1);
-        seat.sent = 0;
+        entry.incarnation = entry.incarnation.wrapping_add(1);
+        entry.sent = 0;
     }
 
     /// A runtime that was met, and has said nothing, is not there any more.
     pub fn part(&mut self, runtime: usize) {
-        let seat = &mut self.runtimes[runtime];
-        (seat.is_there, seat.sent) = (false, 0);
+        let entry = &mut self.runtimes[runtime];
+        (entry.is_there, entry.sent) = (false, 0);
         self.blocks.ask_no_more(runtime);
     }
 
@@ -569,24 +571,25 @@ impl Directory {
     #[inline]
     pub fn is_suspended(&self, index: u32) -> bool {
         let route = &self.routes[index as usize];
-        let seat = self.runtimes.get(usize::from(route.runtime));
-        seat.is_some_and(|seat| seat.is_suspended && route.incarnation.wrapping_add(1) == seat.incarnation)
+        let entry = self.runtimes.get(usize::from(route.runtime));
+        entry
+            .is_some_and(|entry| entry.is_suspended && route.incarnation.wrapping_add(1) == entry.incarnation)
     }
 
     /// How a route stands while runtimes go.
     fn standing(&self, index: u32) -> Standing {
         let route = &self.routes[index as usize];
-        let seat = |runtime: u16| self.runtimes.get(usize::from(runtime));
+        let entry = |runtime: u16| self.runtimes.get(usize::from(runtime));
         let incarnations = |runtime: u16, incarnation: u16| {
-            seat(runtime).is_some_and(|seat| seat.is_there && seat.incarnation == incarnation)
+            entry(runtime).is_some_and(|entry| entry.is_there && entry.incarnation == incarnation)
         };
         Standing {
             is_there: incarnations(route.runtime, route.incarnation),
             is_awaited: route.has(AWAITED),
             has_source: incarnations(route.source, route.source_incarnation),
             is_suspended: self.is_suspended(index),
-            is_source_suspended: seat(route.source).is_some_and(|seat| {
-                seat.is_suspended && route.source_incarnation.wrapping_add(1) == seat.incarnation
+            is_source_suspended: entry(route.source).is_some_and(|entry| {
+                entry.is_suspended && route.source_incarnation.wrapping_add(1) == entry.incarnation
             }),
         }
     }
@@ -629,11 +632,11 @@ impl Directory {
     fn bring_back(&mut self, index: u32) {
         let route = self.routes[index as usize];
         let is_back = |runtime: u16, incarnation: u16| {
-            let seat = self.runtimes.get(usize::from(runtime));
-            seat.filter(|seat| seat.is_back && incarnation.wrapping_add(1) == seat.incarnation)
+            let entry = self.runtimes.get(usize::from(runtime));
+            entry.filter(|entry| entry.is_back && incarnation.wrapping_add(1) == entry.incarnation)
         };
-        if let Some(seat) = is_back(route.source, route.source_incarnation) {
-            self.routes[index as usize].source_incarnation = seat.incarnation;
+        if let Some(entry) = is_back(route.source, route.source_incarnation) {
+            self.routes[index as usize].source_incarnation = entry.incarnation;
         }
         if is_back(route.runtime, route.incarnation).is_some() {
             self.turn(index, route.runtime);
@@ -727,13 +730,13 @@ impl Directory {
 
     /// Packets sent to each runtime.
     pub fn sent_totals(&self) -> Vec<u64> {
-        self.runtimes.iter().map(|seat| seat.sent_total).collect()
+        self.runtimes.iter().map(|entry| entry.sent_total).collect()
     }
 
     /// As if so many packets of other groups had been sent to each runtime.
     #[cfg(test)]
     pub fn age(&mut self, packets: u64) {
-        self.runtimes.iter_mut().for_each(|seat| seat.sent += packets);
+        self.runtimes.iter_mut().for_each(|entry| entry.sent += packets);
     }
 
     /// The routes there are, and their runtimes.

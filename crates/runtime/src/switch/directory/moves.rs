@@ -20,7 +20,8 @@
 //! of them waits, and S says all of them again. A runtime says the keys of a group one behind the
 //! other, so one group of each is remembered between two of its keys.
 //!
-//! *A group without a route that is taken back* has one with the answer: no packet finds it without.
+//! *A group without a route that is taken back* has one with the answer: no packet finds it
+//! without.
 //!
 //! *A switch that has begun since* has no route of such a group. Whether an heir has it is known
 //! when all runtimes have told what they have, all have said what copies of T they have, and no
@@ -38,7 +39,7 @@ use crate::group::GroupKey;
 use crate::message::{Message, Reroute, Taken};
 use crate::switch::outbox::Outbox;
 use protocols::ownership::recovery::TakenBack;
-use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
+use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchMessage};
 use wire::planted;
 
 /// Whether another incarnation of the target has agreed than this switch has met: that one knows
@@ -75,7 +76,7 @@ impl Directory {
             TakenBack::Waits => return,
             TakenBack::Fenced => {
                 let epoch = found.map_or(reroute.epoch, |index| self.routes[index as usize].epoch);
-                let fenced = Message::Switch(reroute.group, SwitchSays::Fenced(epoch));
+                let fenced = Message::Switch(reroute.group, SwitchMessage::Fenced(epoch));
                 return outbox.push_message(runtime, fenced);
             }
         }
@@ -119,12 +120,12 @@ impl Directory {
             match says {
                 // A reply key whose route is another's was refused to this one: its flow is about
                 // to end, and the rest goes on.
-                SwitchSays::Fenced(_) if reroute.key != reroute.group => {
-                    say(to, SwitchSays::Rerouted(reroute.epoch));
+                SwitchMessage::Fenced(_) if reroute.key != reroute.group => {
+                    say(to, SwitchMessage::Rerouted(reroute.epoch));
                     if reroute.from != to && !planted::is("refused_key_not_called_back") {
                         // Called back: the runtime that was to have the group waits for each home's
                         // message.
-                        say(reroute.from, SwitchSays::Moved(reroute.to, reroute.epoch));
+                        say(reroute.from, SwitchMessage::Moved(reroute.to, reroute.epoch));
                     }
                 }
                 says => say(to, says),

@@ -7,7 +7,7 @@ use crate::switch::Policy;
 use crate::tests::QueuePort;
 use nf::{Addr, Block};
 use protocols::membership::View;
-use protocols::ownership::SwitchSays;
+use protocols::ownership::SwitchMessage;
 use std::vec;
 
 const SOURCE: usize = 0;
@@ -39,7 +39,7 @@ impl Rig {
     }
 
     fn at_source(keys: &[GroupKey]) -> Rig {
-        let settings = Settings {
+        let settings = SwitchSettings {
             switch: 0,
             switches: 2,
             seed: HashSeed::FIXED,
@@ -105,7 +105,7 @@ impl Rig {
 
     /// How often the source was answered that all keys are back.
     fn answers(&self) -> usize {
-        let back = Message::Switch(key(0), SwitchSays::Rerouted(BACK));
+        let back = Message::Switch(key(0), SwitchMessage::Rerouted(BACK));
         let messages = self.outbox.messages_for(SOURCE);
         messages.filter(|message| **message == back).count()
     }
@@ -117,7 +117,7 @@ fn is_answered_too_early() -> bool {
     let mut rig = Rig::moved(&keys);
     rig.directory
         .installed(TARGET, (keys[1], MOVED), || false, &mut rig.outbox);
-    rig.directory.idle(TARGET, keys[1], 1000);
+    rig.directory.group_empty(TARGET, keys[1], 1000);
     assert_eq!(rig.leads(&keys[1]), None);
     rig.target_goes();
     rig.take_back(&keys);
@@ -335,12 +335,12 @@ impl Asker {
                 let asked = self.outbox.messages_for(runtime).nth(self.read[runtime]).copied();
                 let Some(asked) = asked else { break };
                 self.read[runtime] += 1;
-                let Message::BlockDoubted(of, group) = asked else {
+                let Message::BlockSuspect(of, group) = asked else {
                     panic!("{asked:?}");
                 };
                 match self.has[runtime] == Some(of.first) {
                     true => self.blocks.claimed(runtime, of, group),
-                    false => self.blocks.doubted(runtime, of, group, &mut self.outbox),
+                    false => self.blocks.suspected(runtime, of, group, &mut self.outbox),
                 }
             }
         }
@@ -420,7 +420,7 @@ fn a_block_is_asked_for_where_its_group_has_moved_to() {
     rig.claims(1, 1024);
     rig.claims(0, 1024);
     rig.has[0] = None;
-    rig.blocks.doubted(0, block(1024), key(GROUP), &mut rig.outbox);
+    rig.blocks.suspected(0, block(1024), key(GROUP), &mut rig.outbox);
     rig.blocks.note_move(&key(GROUP), 1, 2);
     (rig.has[1], rig.has[2]) = (None, Some(1024));
     rig.answer(TURNS[0]);

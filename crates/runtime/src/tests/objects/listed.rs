@@ -39,7 +39,7 @@ fn all_objects_are_listed_once_wherever_they_are() {
     world.begin(0, 2);
     world.conduct();
     world.process.fail(2);
-    world.process.settle();
+    world.process.run_until_quiet();
     world.conductor.fail(set([2]));
     world.conduct();
     assert_eq!(listed(&world), rows(6, 4));

@@ -73,7 +73,7 @@ fn a_runtime_that_fails_loses_what_had_not_gone() {
         world.pass_merged();
         world.process.feed(0, merged(1100..1150));
         world.process.fail(failing);
-        world.process.settle();
+        world.process.run_until_quiet();
         world.conductor.fail(set([failing as u16]));
         world.conduct();
         world.pass_merged();

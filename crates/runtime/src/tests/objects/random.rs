@@ -2,7 +2,7 @@
 
 use super::super::{Runtime, udp};
 use super::{LIMIT, World, set};
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use protocols::ownership::RuntimeId;
 use std::vec;
 
@@ -31,7 +31,7 @@ fn random_run(seed: u64) {
     let mut merged = 0;
     let mut failed: Option<u16> = None;
     for _ in 0..400 {
-        let (members, is_settled) = (world.conductor.view().1, world.conductor.is_settled());
+        let (members, has_reached_all) = (world.conductor.view().1, world.conductor.has_reached_all());
         let runtime = random.below(RUNTIMES) as u16;
         match random.below(60) {
             0..20 => {
@@ -54,13 +54,13 @@ fn random_run(seed: u64) {
                     .filter(|_| to != runtime)
                 {
                     let (selector, to) = (Selector::All, vec![to]);
-                    let _ = from.order(Order { selector, to });
+                    let _ = from.order(MoveOrder { selector, to });
                 }
             }
-            23 if is_settled && failed.is_none() && members == set(0..RUNTIMES as u16) => {
+            23 if has_reached_all && failed.is_none() && members == set(0..RUNTIMES as u16) => {
                 assert!(world.conductor.change(members.without(RuntimeId(runtime))));
             }
-            24 if is_settled && failed.is_none() && !members.has(RuntimeId(runtime)) => {
+            24 if has_reached_all && failed.is_none() && !members.has(RuntimeId(runtime)) => {
                 // It comes back when no call of its flows is left in its former incarnation.
                 world.pass();
                 world.begin(runtime, incarnation);
@@ -77,7 +77,7 @@ fn random_run(seed: u64) {
                 }
                 world.conductor.fail(set([runtime]));
             }
-            26 if is_settled && failed.is_some() => {
+            26 if has_reached_all && failed.is_some() => {
                 let number = failed.take().unwrap_or_default();
                 world.process.follow(number.into());
                 world.begin(number, incarnation);

@@ -70,7 +70,7 @@ fn no_released_change_is_lost_with_a_runtime() {
             world.process.step(step % 5);
         }
         world.process.fail(failing);
-        world.process.settle();
+        world.process.run_until_quiet();
         world.conductor.fail(set([failing as u16]));
         world.conduct();
         let sent = world.sent();

@@ -65,9 +65,9 @@ impl Members {
 
     /// When all flows are over, no flow and no route is left.
     pub(in super::super) fn assert_no_route_stays(&mut self) {
-        self.settle();
+        self.run_until_quiet();
         self.now += 400 * SECOND;
-        self.settle();
+        self.run_until_quiet();
         self.check();
         let routes: Vec<Vec<(GroupKey, u16)>> =
             self.switches.iter().flatten().map(|s| s.route_keys()).collect();

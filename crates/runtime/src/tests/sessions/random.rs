@@ -24,7 +24,7 @@ proptest! {
             let switch = usize::from(switch);
             if goes < 4 {
                 let goes = usize::from(goes);
-                if goes < 2 { members.stop(goes) } else { members.start(goes - 2); members.switch(goes - 2).wait_to_be_told(WAIT); }
+                if goes < 2 { members.stop(goes) } else { members.start(goes - 2); members.switch(goes - 2).wait_for_resync(WAIT); }
             }
             if let Some(switch) = &mut members.switches[switch] {
                 switch.port_mut(0).input.extend(packets);
@@ -47,10 +47,10 @@ proptest! {
         for switch in 0..2 {
             if members.switches[switch].is_none() {
                 members.start(switch);
-                members.switch(switch).wait_to_be_told(WAIT);
+                members.switch(switch).wait_for_resync(WAIT);
             }
         }
-        members.settle();
+        members.run_until_quiet();
         // Timeouts of moves, which are looked for at every 64th step.
         members.now += 2 * SECOND;
         for _ in 0..64 {
@@ -58,7 +58,7 @@ proptest! {
                 members.step(worker);
             }
         }
-        members.settle();
+        members.run_until_quiet();
         members.check();
         members.assert_nothing_stays();
         for runtime in members.runtimes.iter().flatten() {

@@ -14,7 +14,7 @@ pub struct Address {
     /// As CQL has it.
     pub replication: String,
     /// Of `cassandras`.
-    pub tls: Option<tls::Settings>,
+    pub tls: Option<tls::TlsSettings>,
 }
 
 impl Address {
@@ -24,7 +24,7 @@ impl Address {
             uri.strip_prefix("cassandras://"),
         ) {
             (Some(rest), _) => (rest, None),
-            (_, Some(rest)) => (rest, Some(tls::Settings::default())),
+            (_, Some(rest)) => (rest, Some(tls::TlsSettings::default())),
             _ => return Err("it begins neither with cassandra:// nor with cassandras://".to_owned()),
         };
         let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
@@ -52,7 +52,7 @@ impl Address {
             match setting.split_once('=') {
                 Some(("consistency", name)) => address.consistency = consistency(name)?,
                 Some(("replication", copies)) => address.replication = replication(copies)?,
-                Some((word, value)) if tls::Settings::default().place(word).is_some() => {
+                Some((word, value)) if tls::TlsSettings::default().place(word).is_some() => {
                     let settings = address.tls.as_mut();
                     let settings = settings.ok_or(format!("`{word}` is a setting of cassandras://"))?;
                     if value.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
         let of = |value: &str| Some(value.to_owned());
         assert_eq!(
             over_tls.tls,
-            Some(tls::Settings {
+            Some(tls::TlsSettings {
                 ca: of("/etc/ca"),
                 cert: of("c"),
                 key: of("k"),

@@ -47,14 +47,14 @@ const UNKNOWN: &str =
 
 /// The settings of a URI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct TlsSettings {
     pub ca: Option<String>,
     pub cert: Option<String>,
     pub key: Option<String>,
     pub name: Option<String>,
 }
 
-impl Settings {
+impl TlsSettings {
     /// Where the setting of this word is kept.
     pub fn place(&mut self, word: &str) -> Option<&mut Option<String>> {
         match word {
@@ -93,7 +93,7 @@ impl Seen {
 
 impl Tls {
     /// Reads the files. `nodes` are the hosts of the URI, each with its port.
-    pub fn of(settings: &Settings, nodes: &[String]) -> Result<Self, Problem> {
+    pub fn of(settings: &TlsSettings, nodes: &[String]) -> Result<Self, Problem> {
         let provider = Arc::new(default_provider());
         let seen = Seen::default();
         let roots = Arc::new(roots(settings.ca.as_deref())?);
@@ -326,10 +326,10 @@ mod tests {
         let key = rcgen::KeyPair::generate().unwrap();
         let authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
         std::fs::write(&ca, authority.self_signed(&key).unwrap().pem()).unwrap();
-        let settings = Settings {
+        let settings = TlsSettings {
             ca: Some(ca.display().to_string()),
             name: name.map(str::to_owned),
-            ..Settings::default()
+            ..TlsSettings::default()
         };
         Tls::of(&settings, &["a.b:9042".to_owned()])
     }

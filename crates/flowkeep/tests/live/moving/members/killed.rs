@@ -26,8 +26,9 @@
 //!
 //! Where the machine itself pauses, the gap may be longer by that, a member that is not killed may
 //! be without its lease, and a coordinator that got no processor suspects no worker for a while: a
-//! run that fails beside a pause of a third of a lease is tried again ([`machine::unless_excused`]).
-//! So is one whose gap needs a pause of more than 50 ms ([`probe::EXCUSE_MAX`]).
+//! run that fails beside a pause of a third of a lease is tried again
+//! ([`machine::unless_excused`]). So is one whose gap needs a pause of more than 50 ms
+//! ([`probe::EXCUSE_MAX`]).
 
 use super::{GAP, HALVES, Hosts, LEFT, RIGHT, clients, incarnation, key, with_copies};
 use super::{On, of_runtime, probe};

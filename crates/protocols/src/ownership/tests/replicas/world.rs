@@ -59,7 +59,7 @@ pub(super) struct Bounds {
 enum Item {
     Packet(u8),
     // Between runtimes.
-    Says(Says),
+    RuntimeMessage(RuntimeMessage),
     /// With how many packets the state has seen; none: the flow has ended.
     State(Epoch, Option<u8>),
     Base(u32),
@@ -73,14 +73,14 @@ enum Item {
     Tell(TellSwitch),
     Installed(Epoch),
     Routed,
-    Idle,
-    Doubt,
+    GroupEmpty,
+    Suspect,
     Keeps(u8, u32),
     Recovered(u8),
     // From the switch.
-    SwitchSays(SwitchSays),
+    SwitchMessage(SwitchMessage),
     Heir(u8),
-    Doubted,
+    Probe,
     Taken,
 }
 
@@ -113,7 +113,7 @@ struct Runtime {
     staged: Option<u8>,
     /// The state is sent, or about to be.
     is_leaving: bool,
-    settles: bool,
+    quiesces: bool,
     is_to_be_routed: bool,
     is_asked: bool,
     is_taken: bool,
@@ -132,7 +132,7 @@ struct Runtime {
     /// `State` of this epoch waits for the replica.
     withdrawn: Option<(RuntimeId, Epoch, Withdrawn)>,
     /// *Done* waits for so many records of a base.
-    done: Option<(RuntimeId, Says, Withdrawn)>,
+    done: Option<(RuntimeId, RuntimeMessage, Withdrawn)>,
     // As a replica.
     copies: [Option<Copies>; RUNTIMES],
     /// Of runtimes that are gone, and whether the switch has let them go.
@@ -187,7 +187,7 @@ pub(super) enum Action {
     Across(usize, usize),
     Refused(usize, usize),
     Order(usize, usize),
-    Settled(usize),
+    Quiesced(usize),
     Deadline(usize),
     /// A source says again that it takes the group back.
     Again(usize),
@@ -224,7 +224,7 @@ impl Runtime {
             seen: has_it.then_some(0),
             staged: None,
             is_leaving: false,
-            settles: false,
+            quiesces: false,
             is_to_be_routed: false,
             is_asked: false,
             is_taken: false,
@@ -315,7 +315,7 @@ impl World {
             for to in 0..RUNTIMES {
                 if let Some(first) = self.across[r][to].first() {
                     all.push(Action::Across(r, to));
-                    if matches!(first, Item::Says(Says::Open(..))) {
+                    if matches!(first, Item::RuntimeMessage(RuntimeMessage::Open(..))) {
                         all.push(Action::Refused(r, to));
                     }
                 }
@@ -323,7 +323,7 @@ impl World {
             let Some(runtime) = &self.runtimes[r] else {
                 for worker in 0..=SWITCH {
                     let is_there = worker == SWITCH || self.runtimes[worker].is_some();
-                    let is_done = |item: &Item| matches!(item, Item::Says(Says::Done(_)));
+                    let is_done = |item: &Item| matches!(item, Item::RuntimeMessage(RuntimeMessage::Done(_)));
                     let is_to_come =
                         worker != SWITCH && !bounds.loses_done && self.across[r][worker].iter().any(is_done);
                     if is_there && !self.knows(worker, r) && !is_to_come {
@@ -337,8 +337,8 @@ impl World {
                 let others = (0..RUNTIMES).filter(|to| *to != r && !self.knows(r, *to));
                 all.extend(others.map(|to| Action::Order(r, to)));
             }
-            if runtime.settles && runtime.gate.is_empty() {
-                all.push(Action::Settled(r));
+            if runtime.quiesces && runtime.gate.is_empty() {
+                all.push(Action::Quiesced(r));
             }
             let is_armed = |machine: Ownership| machine.is_armed(Timer::Deadline);
             if runtime.machine.is_some_and(is_armed) {
@@ -347,7 +347,7 @@ impl World {
             let is_answer = |item: &Item| {
                 matches!(
                     item,
-                    Item::SwitchSays(SwitchSays::Rerouted(_) | SwitchSays::Fenced(_))
+                    Item::SwitchMessage(SwitchMessage::Rerouted(_) | SwitchMessage::Fenced(_))
                 )
             };
             let is_said = |item: &Item| matches!(item, Item::Tell(TellSwitch::Reroute { .. }));
@@ -399,9 +399,9 @@ impl World {
                 runtime.clock = runtime.clock.next();
                 self.drive(r, Input::Move(id(to)))?;
             }
-            Action::Settled(r) => {
-                self.live(r).settles = false;
-                self.drive(r, Input::Settled)?;
+            Action::Quiesced(r) => {
+                self.live(r).quiesces = false;
+                self.drive(r, Input::Quiesced)?;
             }
             Action::Deadline(r) => self.drive(r, Input::Fired(Timer::Deadline))?,
             Action::Again(r) => self.drive(r, Input::Fired(Timer::Retry))?,
@@ -412,7 +412,7 @@ impl World {
                 self.live(r).is_over = has_come && !has(Bug::EndIsNotSaid);
                 self.let_go(r);
                 if self.live(r).machine.is_none() {
-                    self.up[r].push(Item::Idle);
+                    self.up[r].push(Item::GroupEmpty);
                 }
             }
             Action::Crash(r) => self.crash(r)?,

@@ -3,10 +3,11 @@
 //!
 //! # Theory of operation
 //!
-//! `explore` and `replicas` say by themselves which runtime is gone. Here no part of the model does.
-//! A runtime is gone for another, and for the switch, when the view that *they* have has it no more,
-//! and views come from the coordinator's machine alone. So [`World`] has the production machines of
-//! both: a `Coordinator`, three `Membership`s, a `Home` and an `Ownership` at each runtime.
+//! `explore` and `replicas` say by themselves which runtime is gone. Here no part of the model
+//! does. A runtime is gone for another, and for the switch, when the view that *they* have has it
+//! no more, and views come from the coordinator's machine alone. So [`World`] has the production
+//! machines of both: a `Coordinator`, three `Membership`s, a `Home` and an `Ownership` at each
+//! runtime.
 //!
 //! ```text
 //!                  heartbeats, leases that are over
@@ -39,16 +40,17 @@
 //! - Each packet is processed once, in order; on the latest state as long as no runtime was removed
 //!   (`World::process`).
 //! - An end can be reached. All agree there which member has the group. It is the one that had it
-//!   when the other was removed, and the one that acted for it last, if that was not removed. If the
-//!   group went with its runtime, it begins at a member with the next packet (`World::check_end`).
+//!   when the other was removed, and the one that acted for it last, if that was not removed. If
+//!   the group went with its runtime, it begins at a member with the next packet
+//!   (`World::check_end`).
 //!
 //! Explored to the end: a source or a target in trouble, for ever with two packets, or until it
 //! ends; with a lost heartbeat and a move that is called back, too.
 //!
 //! Not here: copies and heirs (`replicas`), a log that is slow and a coordinator that begins again
-//! (`membership::tests::explore`), several switches, a switch in trouble, a link between two workers
-//! alone that is cut (`membership::unheard`), a runtime that comes again with another incarnation,
-//! clocks of different rates.
+//! (`membership::tests::explore`), several switches, a switch in trouble, a link between two
+//! workers alone that is cut (`membership::unheard`), a runtime that comes again with another
+//! incarnation, clocks of different rates.
 
 mod world;
 

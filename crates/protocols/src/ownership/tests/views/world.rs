@@ -92,7 +92,7 @@ pub(super) struct Bounds {
 enum Item {
     Packet(u8),
     // Between runtimes.
-    Says(Says),
+    RuntimeMessage(RuntimeMessage),
     /// With how many packets the state has seen.
     State(Epoch, u8),
     // To the switch.
@@ -100,11 +100,11 @@ enum Item {
     Installed(Epoch),
     Routed,
     /// So many packets of the switch having been consumed.
-    Idle(u8),
-    Doubt,
+    GroupEmpty(u8),
+    Suspect,
     // From the switch.
-    SwitchSays(SwitchSays),
-    Doubted,
+    SwitchMessage(SwitchMessage),
+    Probe,
     Taken,
 }
 
@@ -134,12 +134,12 @@ struct Runtime {
     kept: Vec<(Class, u8)>,
     /// The items that are to be transmitted, in order.
     outbox: Vec<Item>,
-    settles: bool,
+    quiesces: bool,
     is_to_be_routed: bool,
     is_asked: bool,
     is_taken: bool,
     /// *Done*, until it has its lease.
-    done: Option<Says>,
+    done: Option<RuntimeMessage>,
 }
 
 /// The switch.
@@ -187,7 +187,7 @@ pub(super) enum Action {
     Across(usize),
     Transmit(usize),
     Order(usize),
-    Settled(usize),
+    Quiesced(usize),
     Deadline(usize),
     /// A source says again that it takes the group back.
     Again(usize),
@@ -243,7 +243,7 @@ impl Runtime {
             staged: None,
             kept: vec![],
             outbox: vec![],
-            settles: false,
+            quiesces: false,
             is_to_be_routed: false,
             is_asked: false,
             is_taken: false,
@@ -341,8 +341,8 @@ impl World {
             all.push(Action::Order(r));
         }
         let is_packet = |item: &Item| matches!(item, Item::Packet(_));
-        if runtime.settles && !runtime.outbox.iter().any(is_packet) {
-            all.push(Action::Settled(r));
+        if runtime.quiesces && !runtime.outbox.iter().any(is_packet) {
+            all.push(Action::Quiesced(r));
         }
         if let Some(machine) = &runtime.machine {
             if bounds.deadlines && machine.is_armed(Timer::Deadline) {
@@ -350,8 +350,9 @@ impl World {
             }
             let is_said = |item: &Item| matches!(item, Item::Tell(TellSwitch::Reroute { .. }));
             let is_answer = |item: &Item| {
-                let answer = SwitchSays::Rerouted(machine.latest());
-                matches!(item, Item::SwitchSays(SwitchSays::Fenced(_))) || *item == Item::SwitchSays(answer)
+                let answer = SwitchMessage::Rerouted(machine.latest());
+                matches!(item, Item::SwitchMessage(SwitchMessage::Fenced(_)))
+                    || *item == Item::SwitchMessage(answer)
             };
             let is_under_way =
                 self.up[r].iter().chain(&runtime.outbox).any(is_said) || self.down[r].iter().any(is_answer);
@@ -406,9 +407,9 @@ impl World {
                 runtime.clock = runtime.clock.next();
                 self.drive(r, Input::Move(id(1 - r)), bounds)?;
             }
-            Action::Settled(r) => {
-                self.runtimes[r].settles = false;
-                self.drive(r, Input::Settled, bounds)?;
+            Action::Quiesced(r) => {
+                self.runtimes[r].quiesces = false;
+                self.drive(r, Input::Quiesced, bounds)?;
             }
             Action::Deadline(r) => self.drive(r, Input::Fired(Timer::Deadline), bounds)?,
             Action::Again(r) => self.drive(r, Input::Fired(Timer::Retry), bounds)?,

@@ -12,7 +12,7 @@ impl World {
             let (phase, gone) = (machine.phase(), id(gone));
             let runtime = self.live(me);
             runtime.is_to_be_routed |= match phase {
-                Phase::Rerouting { to, .. } | Phase::Settling { to } | Phase::Forwarding { to, .. } => {
+                Phase::Rerouting { to, .. } | Phase::Quiescing { to } | Phase::Forwarding { to, .. } => {
                     to == gone
                 }
                 Phase::Returning { peer, .. } => peer == gone,
@@ -25,7 +25,7 @@ impl World {
             let is_slot = matches!(phase, Phase::Buffering { from, is_staged: false, .. } if from == gone);
             self.drive(me, Input::Removed(gone))?;
             if is_slot && self.live(me).seen.is_none() {
-                self.up[me].push(Item::Idle);
+                self.up[me].push(Item::GroupEmpty);
             }
         }
         // As `Moves::leave_to_copies`.
@@ -35,7 +35,7 @@ impl World {
         let machine = runtime.machine.filter(is_taken_back);
         if let (Some(machine), true) = (machine, is_copied) {
             let epoch = machine.latest().next();
-            self.drive(me, Input::HearSwitch(0, SwitchSays::Fenced(epoch)))?;
+            self.drive(me, Input::FromSwitch(0, SwitchMessage::Fenced(epoch)))?;
         }
         // As `Keeper::peer_gone`.
         let runtime = self.live(me);
@@ -171,16 +171,16 @@ impl World {
     /// its last record so far.
     pub(super) fn send_done(&mut self, me: usize) {
         let runtime = self.live(me);
-        let Some((to, says, mut copied)) = runtime.done else {
+        let Some((to, message, mut copied)) = runtime.done else {
             return;
         };
         if copied.number != runtime.number {
             (copied.number, copied.count) = (runtime.number, runtime.sent);
         }
         let waits = runtime.replica.is_some() && runtime.acknowledged < copied.count;
-        runtime.done = Some((to, says, copied)).filter(|_| waits && !has(Bug::DoneBeforeCopied));
+        runtime.done = Some((to, message, copied)).filter(|_| waits && !has(Bug::DoneBeforeCopied));
         if runtime.done.is_none() {
-            self.send_across(me, usize::from(to.0), Item::Says(says));
+            self.send_across(me, usize::from(to.0), Item::RuntimeMessage(message));
         }
     }
 
@@ -207,7 +207,7 @@ impl World {
         }
         if copies.is_over && self.live(me).seen.is_none() {
             // A switch tells the source that another runtime has the group.
-            self.up[me].extend([Item::Routed, Item::Idle]);
+            self.up[me].extend([Item::Routed, Item::GroupEmpty]);
         }
         self.up[me].push(Item::Recovered(failed as u8));
         Ok(())

@@ -36,17 +36,17 @@ impl World {
                     Take::Process | Take::Stray => {
                         self.drop_packet(n);
                         if machine.is_none() {
-                            self.up[r].push(Item::Idle);
+                            self.up[r].push(Item::GroupEmpty);
                         }
                     }
                 }
             }
-            (Item::Says(says), Some(from)) => self.hear(r, from, says, room)?,
+            (Item::RuntimeMessage(message), Some(from)) => self.hear(r, from, message, room)?,
             (Item::State(epoch, seen), Some(from)) => {
                 if machine.is_some_and(|machine| machine.wants_state(epoch)) {
                     runtime.staged = seen;
                 }
-                self.hear(r, from, Says::State(epoch), room)?;
+                self.hear(r, from, RuntimeMessage::State(epoch), room)?;
             }
             (Item::Base(number), Some(from)) => {
                 runtime.copies[from] = Some(Copies {
@@ -71,7 +71,7 @@ impl World {
                 }
             }
             (Item::Acknowledged(number, count), Some(from)) => self.acknowledge(r, from, number, count)?,
-            (Item::SwitchSays(says), None) => self.hear_switch(r, says)?,
+            (Item::SwitchMessage(message), None) => self.handle_switch_message(r, message)?,
             (Item::Heir(failed), None) => {
                 let failed = usize::from(failed);
                 if let Some((_, is_let_go)) = &mut runtime.recoveries[failed] {
@@ -79,9 +79,9 @@ impl World {
                 }
                 self.go_on(r, failed)?;
             }
-            (Item::Doubted, None) => match (machine, runtime.seen) {
+            (Item::Probe, None) => match (machine, runtime.seen) {
                 (Some(_), _) => runtime.is_asked = true,
-                (None, None) => self.up[r].push(Item::Idle),
+                (None, None) => self.up[r].push(Item::GroupEmpty),
                 (None, Some(_)) => {}
             },
             (Item::Taken, None) => {
@@ -102,11 +102,17 @@ impl World {
         }
     }
 
-    /// As `Moves::hear_says`, and `answer_without_move`.
-    pub(super) fn hear(&mut self, r: usize, from: usize, says: Says, room: Result<(), Refusal>) -> Check {
+    /// As `Moves::handle_runtime_message`, and `answer_without_move`.
+    pub(super) fn hear(
+        &mut self,
+        r: usize,
+        from: usize,
+        message: RuntimeMessage,
+        room: Result<(), Refusal>,
+    ) -> Check {
         let runtime = self.live(r);
         let mut room = room;
-        if let Says::Open(epoch, _) = says {
+        if let RuntimeMessage::Open(epoch, _) = message {
             runtime.clock = runtime.clock.max(epoch);
             match runtime.machine {
                 Some(_) => room = Err(Refusal::Busy),
@@ -117,37 +123,41 @@ impl World {
             }
         }
         if runtime.machine.is_some() {
-            return self.drive(r, Input::Hear(id(from), says, room));
+            return self.drive(r, Input::FromRuntime(id(from), message, room));
         }
-        let answer = match says {
-            Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
-            Says::Cancel(epoch) => Says::Canceled(epoch),
-            Says::State(epoch) => Says::Fenced(epoch.next()),
-            Says::Done(epoch) => Says::Gone(epoch),
-            Says::Back(epoch, home) => Says::End(epoch, home),
+        let answer = match message {
+            RuntimeMessage::Open(epoch, _) => RuntimeMessage::Refuse(epoch, Refusal::Busy),
+            RuntimeMessage::Cancel(epoch) => RuntimeMessage::Canceled(epoch),
+            RuntimeMessage::State(epoch) => RuntimeMessage::Fenced(epoch.next()),
+            RuntimeMessage::Done(epoch) => RuntimeMessage::Gone(epoch),
+            RuntimeMessage::Back(epoch, home) => RuntimeMessage::End(epoch, home),
             _ => return Ok(()),
         };
-        self.send_across(r, from, Item::Says(answer));
+        self.send_across(r, from, Item::RuntimeMessage(answer));
         Ok(())
     }
 
-    /// As `Moves::hear_switch`.
-    pub(super) fn hear_switch(&mut self, r: usize, says: SwitchSays) -> Check {
+    /// As `Moves::handle_switch_message`.
+    pub(super) fn handle_switch_message(&mut self, r: usize, message: SwitchMessage) -> Check {
         let runtime = self.live(r);
-        match (runtime.machine, says) {
-            (Some(machine), SwitchSays::Fenced(epoch)) => {
+        match (runtime.machine, message) {
+            (Some(machine), SwitchMessage::Fenced(epoch)) => {
                 let epoch = match runtime.is_to_be_routed {
                     true => epoch.max(machine.latest().next()),
                     false => epoch,
                 };
-                self.drive(r, Input::HearSwitch(0, SwitchSays::Fenced(epoch)))
+                self.drive(r, Input::FromSwitch(0, SwitchMessage::Fenced(epoch)))
             }
-            (Some(_), _) => self.drive(r, Input::HearSwitch(0, says)),
-            (None, SwitchSays::Moved(to, epoch)) => {
+            (Some(_), _) => self.drive(r, Input::FromSwitch(0, message)),
+            (None, SwitchMessage::Moved(to, epoch)) => {
                 if to != id(r) {
                     self.let_go(r);
                 }
-                self.send_across(r, usize::from(to.0), Item::Says(Says::End(epoch, 0)));
+                self.send_across(
+                    r,
+                    usize::from(to.0),
+                    Item::RuntimeMessage(RuntimeMessage::End(epoch, 0)),
+                );
                 Ok(())
             }
             (None, _) => Ok(()),
@@ -178,16 +188,18 @@ impl World {
 
     pub(super) fn carry_out(&mut self, r: usize, output: Output) -> Check {
         match output {
-            Output::Tell(to, says @ Says::Done(_)) => {
+            Output::Tell(to, message @ RuntimeMessage::Done(_)) => {
                 let runtime = self.live(r);
                 let copied = Withdrawn {
                     number: runtime.number,
                     count: runtime.sent,
                 };
-                runtime.done = Some((to, says, copied));
+                runtime.done = Some((to, message, copied));
                 self.send_done(r);
             }
-            Output::Tell(to, says) => self.send_across(r, usize::from(to.0), Item::Says(says)),
+            Output::Tell(to, message) => {
+                self.send_across(r, usize::from(to.0), Item::RuntimeMessage(message))
+            }
             Output::TellSwitches(_, words) => {
                 if let TellSwitch::Reroute { epoch, .. } = words {
                     let runtime = self.live(r);
@@ -195,7 +207,7 @@ impl World {
                 }
                 self.up[r].push(Item::Tell(words));
             }
-            Output::Settle => self.live(r).settles = true,
+            Output::Quiesce => self.live(r).quiesces = true,
             Output::SendState(to, epoch) => self.send_state(r, to, epoch),
             Output::Install => {
                 let runtime = self.live(r);
@@ -225,7 +237,7 @@ impl World {
             }
             Output::Stop => {
                 self.let_go(r);
-                self.up[r].push(Item::Doubt);
+                self.up[r].push(Item::Suspect);
             }
             // As `Moves::take_back`.
             Output::Orphaned => {
@@ -265,7 +277,7 @@ impl World {
         runtime.is_leaving = false;
         let is_to_be_routed = core::mem::take(&mut runtime.is_to_be_routed);
         let is_asked = core::mem::take(&mut runtime.is_asked);
-        (runtime.withdrawn, runtime.settles, runtime.done) = (None, false, None);
+        (runtime.withdrawn, runtime.quiesces, runtime.done) = (None, false, None);
         if core::mem::take(&mut runtime.is_over) {
             self.send_copy(r, Item::Over(false));
         }
@@ -279,13 +291,13 @@ impl World {
             }
             self.process_kept(r)?;
             if !has_it {
-                self.up[r].push(Item::Idle);
+                self.up[r].push(Item::GroupEmpty);
             }
         } else {
             let kept = core::mem::take(&mut self.live(r).kept);
             kept.into_iter().for_each(|(_, n)| self.drop_packet(n));
             if is_asked && !has_it {
-                self.up[r].push(Item::Idle);
+                self.up[r].push(Item::GroupEmpty);
             }
         }
         self.give_up(r);

@@ -60,7 +60,7 @@ impl World {
 
     pub(super) fn ask(&mut self) {
         if let Some(route) = self.switch.route {
-            self.send_down(usize::from(route), Item::Doubted);
+            self.send_down(usize::from(route), Item::Probe);
         }
     }
 
@@ -130,7 +130,10 @@ impl World {
         match item {
             Item::Packet(n) => self.leave(r, n)?,
             Item::Tell(TellSwitch::DrainMarker { to, epoch }) => {
-                self.send_down(usize::from(to.0), Item::SwitchSays(SwitchSays::Drained(epoch)));
+                self.send_down(
+                    usize::from(to.0),
+                    Item::SwitchMessage(SwitchMessage::Drained(epoch)),
+                );
             }
             Item::Tell(TellSwitch::Reroute {
                 from,
@@ -149,8 +152,8 @@ impl World {
                     TakenBack::Follows => self.reroute(r, from, to, epoch),
                     TakenBack::Waits => {}
                     TakenBack::Fenced => {
-                        let fenced = SwitchSays::Fenced(self.switch.epoch);
-                        self.send_down(r, Item::SwitchSays(fenced));
+                        let fenced = SwitchMessage::Fenced(self.switch.epoch);
+                        self.send_down(r, Item::SwitchMessage(fenced));
                     }
                 }
             }
@@ -163,7 +166,7 @@ impl World {
                 }
             }
             Item::Routed => self.routed(r, true),
-            Item::Idle => {
+            Item::GroupEmpty => {
                 self.look_at();
                 if self.switch.route == Some(r as u8) && !self.switch.is_awaited {
                     let is_packet = |item: &Item| matches!(item, Item::Packet(_));
@@ -173,7 +176,7 @@ impl World {
                     }
                 }
             }
-            Item::Doubt => {
+            Item::Suspect => {
                 let is_source = self.switch.source == Some(r as u8);
                 if is_source || (self.switch.route == Some(r as u8) && !self.switch.is_awaited) {
                     self.switch.is_awaited &= !is_source;
@@ -235,8 +238,8 @@ impl World {
         };
         let mut said = vec![];
         home.handle(input, |output| said.push(output));
-        for (to, says) in said {
-            self.send_down(usize::from(to.0), Item::SwitchSays(says));
+        for (to, message) in said {
+            self.send_down(usize::from(to.0), Item::SwitchMessage(message));
         }
         if let (Some(before), Some(now)) = (found, home.route) {
             let switch = &mut self.switch;
@@ -266,8 +269,8 @@ impl World {
         if standing.is_taken_over(is_heir_of(Some(route)), is_heir_of(source)) {
             let source = source.filter(|source| *source != r);
             if let (Some(source), Some(epoch)) = (source, standing.fences_source(self.switch.epoch)) {
-                let fenced = SwitchSays::Fenced(epoch);
-                self.send_down(source, Item::SwitchSays(fenced));
+                let fenced = SwitchMessage::Fenced(epoch);
+                self.send_down(source, Item::SwitchMessage(fenced));
             }
             self.switch.route = Some(r as u8);
             (self.switch.source, self.switch.epoch) = (None, Epoch::default());

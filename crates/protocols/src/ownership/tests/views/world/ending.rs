@@ -53,7 +53,8 @@ impl World {
         let holders = (0..RUNTIMES).filter(|r| self.is_member(*r) && self.runtimes[*r].seen.is_some());
         let holders: Vec<usize> = holders.collect();
         let route = self.switch.home.route.map(|RuntimeId(r)| usize::from(r));
-        // A slot that is closed may have had a packet of a group that began: the next one begins it.
+        // A slot that is closed may have had a packet of a group that began: the next one begins
+        // it.
         let all_are_there = (0..RUNTIMES).all(|r| self.is_member(r));
         let is_agreed = route == holders.first().copied() || (holders.is_empty() && !all_are_there);
         if holders.len() > 1 || !is_agreed {

@@ -1,4 +1,4 @@
-//! Members: leases, heartbeats, views. As `runtime::members` and the seats of workers do.
+//! Members: leases, heartbeats, views. As `runtime::members` and the member slots of workers do.
 
 use super::*;
 use crate::membership::Notice;

@@ -10,16 +10,16 @@ impl World {
     pub(super) fn at_runtime(&mut self, r: usize, by_switch: bool, item: Item, bounds: &Bounds) -> Check {
         match (item, by_switch) {
             (Item::Packet(n), _) => self.take(r, by_switch, n, bounds),
-            (Item::Says(says), false) => self.hear_says(r, says, bounds),
+            (Item::RuntimeMessage(message), false) => self.handle_runtime_message(r, message, bounds),
             (Item::State(epoch, seen), false) => {
                 let runtime = &mut self.runtimes[r];
                 if runtime.machine.is_some_and(|machine| machine.wants_state(epoch)) {
                     runtime.staged = Some(seen);
                 }
-                self.hear_says(r, Says::State(epoch), bounds)
+                self.handle_runtime_message(r, RuntimeMessage::State(epoch), bounds)
             }
-            (Item::SwitchSays(says), true) => self.hear_switch(r, says, bounds),
-            (Item::Doubted, true) => {
+            (Item::SwitchMessage(message), true) => self.handle_switch_message(r, message, bounds),
+            (Item::Probe, true) => {
                 let runtime = &mut self.runtimes[r];
                 match (runtime.machine, runtime.seen) {
                     (Some(_), _) => runtime.is_asked = true,
@@ -148,7 +148,7 @@ impl World {
 
     fn say_idle(&mut self, r: usize, bounds: &Bounds) {
         let consumed = self.runtimes[r].consumed;
-        self.say_up(r, Item::Idle(consumed), bounds);
+        self.say_up(r, Item::GroupEmpty(consumed), bounds);
     }
 
     /// The view that a runtime has removes another.
@@ -168,7 +168,9 @@ impl World {
         let (phase, gone) = (machine.phase(), id(gone));
         let is_slot = matches!(phase, Phase::Buffering { from, is_staged: false, .. } if from == gone);
         let is_taken = match phase {
-            Phase::Rerouting { to, .. } | Phase::Settling { to } | Phase::Forwarding { to, .. } => to == gone,
+            Phase::Rerouting { to, .. } | Phase::Quiescing { to } | Phase::Forwarding { to, .. } => {
+                to == gone
+            }
             Phase::Returning { peer, .. } => peer == gone,
             _ => false,
         };
@@ -194,11 +196,11 @@ impl World {
         }
     }
 
-    /// As `Moves::hear_says`, and `answer_without_move`.
-    fn hear_says(&mut self, r: usize, says: Says, bounds: &Bounds) -> Check {
+    /// As `Moves::handle_runtime_message`, and `answer_without_move`.
+    fn handle_runtime_message(&mut self, r: usize, message: RuntimeMessage, bounds: &Bounds) -> Check {
         let runtime = &mut self.runtimes[r];
         let mut room = Ok(());
-        if let Says::Open(epoch, _) = says {
+        if let RuntimeMessage::Open(epoch, _) = message {
             runtime.clock = runtime.clock.max(epoch);
             if runtime.machine.is_some() || runtime.seen.is_some() {
                 room = Err(Refusal::Busy);
@@ -208,37 +210,37 @@ impl World {
             }
         }
         if runtime.machine.is_some() {
-            return self.drive(r, Input::Hear(id(1 - r), says, room), bounds);
+            return self.drive(r, Input::FromRuntime(id(1 - r), message, room), bounds);
         }
-        let answer = match says {
-            Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
-            Says::Cancel(epoch) => Says::Canceled(epoch),
-            Says::State(epoch) => Says::Fenced(epoch.next()),
-            Says::Done(epoch) => Says::Gone(epoch),
-            Says::Back(epoch, home) => Says::End(epoch, home),
+        let answer = match message {
+            RuntimeMessage::Open(epoch, _) => RuntimeMessage::Refuse(epoch, Refusal::Busy),
+            RuntimeMessage::Cancel(epoch) => RuntimeMessage::Canceled(epoch),
+            RuntimeMessage::State(epoch) => RuntimeMessage::Fenced(epoch.next()),
+            RuntimeMessage::Done(epoch) => RuntimeMessage::Gone(epoch),
+            RuntimeMessage::Back(epoch, home) => RuntimeMessage::End(epoch, home),
             _ => return Ok(()),
         };
-        self.send_across(r, Item::Says(answer));
+        self.send_across(r, Item::RuntimeMessage(answer));
         Ok(())
     }
 
-    /// As `Moves::hear_switch`.
-    fn hear_switch(&mut self, r: usize, says: SwitchSays, bounds: &Bounds) -> Check {
+    /// As `Moves::handle_switch_message`.
+    fn handle_switch_message(&mut self, r: usize, message: SwitchMessage, bounds: &Bounds) -> Check {
         let runtime = &self.runtimes[r];
-        match (runtime.machine, says) {
-            (Some(machine), SwitchSays::Fenced(epoch)) => {
+        match (runtime.machine, message) {
+            (Some(machine), SwitchMessage::Fenced(epoch)) => {
                 let epoch = match runtime.is_to_be_routed {
                     true => epoch.max(machine.latest().next()),
                     false => epoch,
                 };
-                self.drive(r, Input::HearSwitch(0, SwitchSays::Fenced(epoch)), bounds)
+                self.drive(r, Input::FromSwitch(0, SwitchMessage::Fenced(epoch)), bounds)
             }
-            (Some(_), _) => self.drive(r, Input::HearSwitch(0, says), bounds),
-            (None, SwitchSays::Moved(to, epoch)) => {
+            (Some(_), _) => self.drive(r, Input::FromSwitch(0, message), bounds),
+            (None, SwitchMessage::Moved(to, epoch)) => {
                 if to != id(r) {
                     self.let_go(r);
                 }
-                self.send_across(r, Item::Says(Says::End(epoch, 0)));
+                self.send_across(r, Item::RuntimeMessage(RuntimeMessage::End(epoch, 0)));
                 Ok(())
             }
             (None, _) => Ok(()),
@@ -270,18 +272,18 @@ impl World {
     fn carry_out(&mut self, r: usize, output: Output, bounds: &Bounds) -> Check {
         let runtime = &mut self.runtimes[r];
         match output {
-            Output::Tell(_, says @ Says::Done(_)) => {
-                runtime.done = Some(says);
+            Output::Tell(_, message @ RuntimeMessage::Done(_)) => {
+                runtime.done = Some(message);
                 self.say_done(r, bounds);
             }
-            Output::Tell(_, says) => self.send_across(r, Item::Says(says)),
+            Output::Tell(_, message) => self.send_across(r, Item::RuntimeMessage(message)),
             Output::TellSwitches(_, words) => {
                 if let TellSwitch::Reroute { epoch, .. } = words {
                     runtime.clock = runtime.clock.max(epoch);
                 }
                 self.say_up(r, Item::Tell(words), bounds);
             }
-            Output::Settle => runtime.settles = true,
+            Output::Quiesce => runtime.quiesces = true,
             Output::SendState(_, epoch) => {
                 let Some(seen) = runtime.seen else {
                     return Err("a state is sent that is not there".into());
@@ -309,7 +311,7 @@ impl World {
             }
             Output::Stop => {
                 self.let_go(r);
-                self.say_up(r, Item::Doubt, bounds);
+                self.say_up(r, Item::Suspect, bounds);
             }
             // As `Moves::take_back`.
             Output::Orphaned => {
@@ -325,9 +327,9 @@ impl World {
     /// As `Moves::go_on_handing`: the word waits for a lease.
     pub(super) fn say_done(&mut self, r: usize, bounds: &Bounds) {
         if self.is_leased(r, bounds, Broken::SaysDoneWithout)
-            && let Some(says) = self.runtimes[r].done.take()
+            && let Some(message) = self.runtimes[r].done.take()
         {
-            self.send_across(r, Item::Says(says));
+            self.send_across(r, Item::RuntimeMessage(message));
         }
     }
 
@@ -339,7 +341,7 @@ impl World {
         runtime.done = None;
         let is_to_be_routed = core::mem::take(&mut runtime.is_to_be_routed);
         let is_asked = core::mem::take(&mut runtime.is_asked);
-        runtime.settles = false;
+        runtime.quiesces = false;
         let has_it = runtime.seen.is_some();
         if machine.phase() == Phase::Active {
             if is_to_be_routed && has_it {

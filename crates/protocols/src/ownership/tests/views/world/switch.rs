@@ -68,7 +68,7 @@ impl World {
 
     fn ask_holder(&mut self) {
         if let Some(RuntimeId(r)) = self.switch.home.route {
-            self.send_down(usize::from(r), Item::Doubted);
+            self.send_down(usize::from(r), Item::Probe);
         }
     }
 
@@ -77,7 +77,10 @@ impl World {
         match item {
             Item::Packet(n) => return self.leave(r, n),
             Item::Tell(TellSwitch::DrainMarker { to, epoch }) => {
-                self.send_down(usize::from(to.0), Item::SwitchSays(SwitchSays::Drained(epoch)));
+                self.send_down(
+                    usize::from(to.0),
+                    Item::SwitchMessage(SwitchMessage::Drained(epoch)),
+                );
             }
             Item::Tell(TellSwitch::Reroute {
                 from,
@@ -95,8 +98,8 @@ impl World {
                     TakenBack::Follows => self.reroute(r, from, to, epoch),
                     TakenBack::Waits => {}
                     TakenBack::Fenced => {
-                        let fenced = SwitchSays::Fenced(self.switch.home.epoch);
-                        self.send_down(r, Item::SwitchSays(fenced));
+                        let fenced = SwitchMessage::Fenced(self.switch.home.epoch);
+                        self.send_down(r, Item::SwitchMessage(fenced));
                     }
                 }
             }
@@ -107,14 +110,14 @@ impl World {
                 Some(_) => self.send_down(r, Item::Taken),
             },
             // A packet sent since may begin the group.
-            Item::Idle(consumed) if is_its && !self.switch.is_awaited => {
+            Item::GroupEmpty(consumed) if is_its && !self.switch.is_awaited => {
                 match consumed < self.switch.sent[r] {
                     true => self.ask_holder(),
                     false => self.end_route(),
                 }
             }
-            Item::Idle(_) => {}
-            Item::Doubt => {
+            Item::GroupEmpty(_) => {}
+            Item::Suspect => {
                 let is_source = self.switch.home.source == Some(id(r));
                 if is_source || (is_its && !self.switch.is_awaited) {
                     self.switch.is_awaited &= !is_source;
@@ -140,8 +143,8 @@ impl World {
         };
         let mut said = vec![];
         home.handle(input, |output| said.push(output));
-        for (RuntimeId(to), says) in said {
-            self.send_down(usize::from(to), Item::SwitchSays(says));
+        for (RuntimeId(to), message) in said {
+            self.send_down(usize::from(to), Item::SwitchMessage(message));
         }
         if before.is_some() {
             self.switch.home = home;

@@ -1,6 +1,6 @@
 //! Inputs and outputs of a machine, and its phases.
 
-use super::message::{Epoch, Refusal, RuntimeId, Says, SwitchSays, Switches, TellSwitch};
+use super::message::{Epoch, Refusal, RuntimeId, RuntimeMessage, SwitchMessage, Switches, TellSwitch};
 
 /// The phase of a group at a runtime, and what the runtime waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,7 +27,7 @@ pub enum Phase {
         unanswered: Switches,
     },
     /// Source: no packet comes any more; packets here are finished.
-    Settling {
+    Quiescing {
         /// The target.
         to: RuntimeId,
     },
@@ -86,7 +86,7 @@ impl Phase {
             Phase::Opening { to }
             | Phase::Canceling { to }
             | Phase::Rerouting { to, .. }
-            | Phase::Settling { to }
+            | Phase::Quiescing { to }
             | Phase::Forwarding {
                 to,
                 is_removed: false,
@@ -123,18 +123,18 @@ pub enum Timer {
 pub enum Input {
     /// Move it there; only while [`super::Ownership::may_move`].
     Move(RuntimeId),
-    /// A runtime speaks. For [`Says::Open`], whether there is room; for [`Says::State`] the bytes
-    /// are here, whole.
-    Hear(RuntimeId, Says, Result<(), Refusal>),
+    /// A runtime speaks. For [`RuntimeMessage::Open`], whether there is room; for
+    /// [`RuntimeMessage::State`] the bytes are here, whole.
+    FromRuntime(RuntimeId, RuntimeMessage, Result<(), Refusal>),
     /// A switch speaks.
-    HearSwitch(u8, SwitchSays),
+    FromSwitch(u8, SwitchMessage),
     /// A switch is gone, and nothing of it is on the way any more: its last words are known. To be
     /// said once it is so, and again as long as the machine [awaits](super::Ownership::awaits)
     /// something of it.
     SwitchGone(u8),
-    /// After [`Output::Settle`]: no call waits, all that was received is processed and on its way
+    /// After [`Output::Quiesce`]: no call waits, all that was received is processed and on its way
     /// out.
-    Settled,
+    Quiesced,
     /// Its last flow has ended here.
     Ended,
     /// A timer that is armed has run out.
@@ -160,11 +160,11 @@ pub enum Finished {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Say this to a runtime.
-    Tell(RuntimeId, Says),
+    Tell(RuntimeId, RuntimeMessage),
     /// Say this to each of these switches, behind all packets sent there.
     TellSwitches(Switches, TellSwitch),
-    /// Say [`Input::Settled`] as soon as it holds.
-    Settle,
+    /// Say [`Input::Quiesced`] as soon as it holds.
+    Quiesce,
     /// Send the state's bytes to the runtime, and then `State`.
     SendState(RuntimeId, Epoch),
     /// The staged state is in force: packets that were kept are processed, in order.

@@ -64,7 +64,7 @@ pub enum NoNumber {
 
 /// Numbers and tokens.
 #[derive(Default)]
-pub struct Book {
+pub struct NumberTable {
     slots: BTreeMap<Slot, Known>,
     names: BTreeMap<WorkerId, String>,
     /// Of members that no configuration lists: how they are reached, and the record that says so.
@@ -75,7 +75,7 @@ pub struct Book {
     tokens: BTreeMap<[u8; 16], (u64, u64)>,
 }
 
-impl Book {
+impl NumberTable {
     /// Notes a number; the records that are needed no more. `None`: the number is another one's. A
     /// number of a member that no configuration lists passes to the next such one.
     pub fn number(&mut self, record: u64, numbered: &proto::Numbered) -> Option<Vec<u64>> {
@@ -219,8 +219,8 @@ impl Book {
         Ok(ids.map(|id| (id, incarnation(id))).collect())
     }
 
-    /// All numbers of a member of whose records some alone are in the log, if no process has had any
-    /// of them and those behind them are free: the coordinator ended while it wrote them.
+    /// All numbers of a member of whose records some alone are in the log, if no process has had
+    /// any of them and those behind them are free: the coordinator ended while it wrote them.
     fn rest_of(&self, member: &str, runtimes: u16, most: u16) -> Option<Vec<(WorkerId, Incarnation)>> {
         let own = self.slots.iter().filter(|(slot, _)| slot.member == member);
         let own: Vec<&Known> = own.map(|(_, known)| known).collect();
@@ -341,76 +341,88 @@ mod tests {
 
     #[test]
     fn a_place_keeps_its_number_and_no_two_have_one() {
-        let mut book = Book::default();
+        let mut number_table = NumberTable::default();
         let slot = |member: &str, place| Slot::new(member, Role::Runtime, place);
         let all = [slot("a", 0), slot("a", 1)];
-        let ids = book.numbers_for(&all, &[]).unwrap();
+        let ids = number_table.numbers_for(&all, &[]).unwrap();
         assert_eq!(ids, [WorkerId::runtime(0), WorkerId::runtime(1)]);
         for (record, (slot, id)) in (5..).zip(all.iter().zip(&ids)) {
             assert_eq!(
-                book.number(record, &slot.record(*id, Incarnation(1))),
+                number_table.number(record, &slot.record(*id, Incarnation(1))),
                 Some(vec![])
             );
         }
         // Another member gets others; the first keeps its own, at a later incarnation too.
         assert_eq!(
-            book.numbers_for(&[slot("b", 0)], &[]).unwrap(),
+            number_table.numbers_for(&[slot("b", 0)], &[]).unwrap(),
             [WorkerId::runtime(2)]
         );
-        assert_eq!(book.numbers_for(&all, &[]).unwrap(), ids);
+        assert_eq!(number_table.numbers_for(&all, &[]).unwrap(), ids);
         // A number that is wished for is had, unless it is another's.
         assert_eq!(
-            book.numbers_for(&[slot("b", 0)], &[7]).unwrap(),
+            number_table.numbers_for(&[slot("b", 0)], &[7]).unwrap(),
             [WorkerId::runtime(7)]
         );
-        assert_eq!(book.numbers_for(&all, &[0, 1]).unwrap(), ids);
+        assert_eq!(number_table.numbers_for(&all, &[0, 1]).unwrap(), ids);
         let taken =
             |wished: u16, owner: &str| Err(NoNumber::Taken(WorkerId::runtime(wished), owner.to_owned()));
-        assert_eq!(book.numbers_for(&[slot("b", 0)], &[1]), taken(1, "a"));
-        assert_eq!(book.numbers_for(&all, &[0, 5]), taken(5, ""));
+        assert_eq!(number_table.numbers_for(&[slot("b", 0)], &[1]), taken(1, "a"));
+        assert_eq!(number_table.numbers_for(&all, &[0, 5]), taken(5, ""));
         let later = all[0].record(ids[0], Incarnation(2));
-        assert_eq!(book.number(9, &later), Some(vec![5]));
-        assert_eq!(book.incarnation(&all[0]), Some(Incarnation(2)));
+        assert_eq!(number_table.number(9, &later), Some(vec![5]));
+        assert_eq!(number_table.incarnation(&all[0]), Some(Incarnation(2)));
         // A record that gives a number twice is none.
         let stolen = slot("b", 0).record(ids[0], Incarnation(1));
-        assert_eq!(book.number(10, &stolen), None);
+        assert_eq!(number_table.number(10, &stolen), None);
     }
 
     /// Incarnations of one file follow each other; those of another, as of a second process with
     /// the same certificate elsewhere, are not known to have ended.
     #[test]
     fn incarnations_before_are_known_by_their_file() {
-        let mut book = Book::default();
+        let mut number_table = NumberTable::default();
         let slot = Slot::new("a", Role::Switch, 0);
-        let id = book.numbers_for(std::slice::from_ref(&slot), &[]).unwrap()[0];
-        let asks = |book: &mut Book, incarnation, first| {
-            let since = book.since(&slot, Incarnation(incarnation), first).0;
+        let id = number_table
+            .numbers_for(std::slice::from_ref(&slot), &[])
+            .unwrap()[0];
+        let asks = |number_table: &mut NumberTable, incarnation, first| {
+            let since = number_table.since(&slot, Incarnation(incarnation), first).0;
             let numbered = proto::Numbered {
                 first,
                 since,
                 ..slot.record(id, Incarnation(incarnation))
             };
-            book.number(incarnation, &numbered).unwrap();
+            number_table.number(incarnation, &numbered).unwrap();
             since
         };
-        let is_of = |book: &Book, incarnation, first| book.is_of_file(&slot, Incarnation(incarnation), first);
-        assert!(!is_of(&book, 1, 1));
-        assert_eq!([asks(&mut book, 1, 1), asks(&mut book, 9, 1)], [1, 1]);
-        assert!(is_of(&book, 1, 1) && !is_of(&book, 1, 8) && !is_of(&book, 1, 0));
+        let is_of = |number_table: &NumberTable, incarnation, first| {
+            number_table.is_of_file(&slot, Incarnation(incarnation), first)
+        };
+        assert!(!is_of(&number_table, 1, 1));
+        assert_eq!(
+            [asks(&mut number_table, 1, 1), asks(&mut number_table, 9, 1)],
+            [1, 1]
+        );
+        assert!(is_of(&number_table, 1, 1) && !is_of(&number_table, 1, 8) && !is_of(&number_table, 1, 0));
         // Another file's, and then the first one's again.
-        assert_eq!(asks(&mut book, 12, 8), 12);
-        assert!(is_of(&book, 12, 8) && !is_of(&book, 9, 8) && !is_of(&book, 12, 1));
-        assert_eq!(asks(&mut book, 15, 1), 15);
-        assert!(is_of(&book, 15, 1) && !is_of(&book, 9, 1), "12 was between");
+        assert_eq!(asks(&mut number_table, 12, 8), 12);
+        assert!(is_of(&number_table, 12, 8) && !is_of(&number_table, 9, 8) && !is_of(&number_table, 12, 1));
+        assert_eq!(asks(&mut number_table, 15, 1), 15);
+        assert!(
+            is_of(&number_table, 15, 1) && !is_of(&number_table, 9, 1),
+            "12 was between"
+        );
         // A member that does not say its file, as earlier versions.
-        assert_eq!(asks(&mut book, 20, 0), 20);
-        assert!(is_of(&book, 20, 18) && !is_of(&book, 20, 21) && !is_of(&book, 20, 0));
-        assert_eq!(asks(&mut book, 22, 18), 18);
-        assert!(is_of(&book, 20, 18) && !is_of(&book, 17, 18));
+        assert_eq!(asks(&mut number_table, 20, 0), 20);
+        assert!(
+            is_of(&number_table, 20, 18) && !is_of(&number_table, 20, 21) && !is_of(&number_table, 20, 0)
+        );
+        assert_eq!(asks(&mut number_table, 22, 18), 18);
+        assert!(is_of(&number_table, 20, 18) && !is_of(&number_table, 17, 18));
     }
 
     fn enlisted(
-        book: &mut Book,
+        number_table: &mut NumberTable,
         record: u64,
         member: &str,
         places: &[(WorkerId, Incarnation)],
@@ -420,11 +432,15 @@ mod tests {
             member: member.to_owned(),
             ..proto::Contact::default()
         };
-        book.enlist(record, contact);
+        number_table.enlist(record, contact);
         for (place, (id, _)) in (0..).zip(places) {
             let slot = Slot::new(member, Role::Runtime, place);
             let numbered = slot.record(*id, Incarnation(incarnation));
-            assert!(book.number(record + 1 + u64::from(place), &numbered).is_some());
+            assert!(
+                number_table
+                    .number(record + 1 + u64::from(place), &numbered)
+                    .is_some()
+            );
         }
     }
 
@@ -432,9 +448,9 @@ mod tests {
     /// with their incarnations.
     #[test]
     fn members_that_are_not_listed_share_what_is_left() {
-        let mut book = Book::default();
+        let mut number_table = NumberTable::default();
         let listed = Slot::new("left", Role::Runtime, 0);
-        book.number(0, &listed.record(WorkerId::runtime(0), Incarnation(5)));
+        number_table.number(0, &listed.record(WorkerId::runtime(0), Incarnation(5)));
         let bounds = (1, 4);
         let numbers = |found: Result<Vec<(WorkerId, Incarnation)>, String>| -> Vec<(u16, u64)> {
             let found = found.unwrap();
@@ -443,77 +459,89 @@ mod tests {
                 .map(|(id, incarnation)| (id.number, incarnation.0))
                 .collect()
         };
-        let two = book.room_for("d", 2, bounds, |_| true);
+        let two = number_table.room_for("d", 2, bounds, |_| true);
         assert_eq!(numbers(two.clone()), [(1, 0), (2, 0)]);
-        enlisted(&mut book, 10, "d", &two.unwrap(), 7);
-        assert_eq!(numbers(book.room_for("d", 2, bounds, |_| true)), [(1, 7), (2, 7)]);
+        enlisted(&mut number_table, 10, "d", &two.unwrap(), 7);
+        assert_eq!(
+            numbers(number_table.room_for("d", 2, bounds, |_| true)),
+            [(1, 7), (2, 7)]
+        );
         assert!(
-            book.room_for("d", 3, bounds, |_| true)
+            number_table
+                .room_for("d", 3, bounds, |_| true)
                 .unwrap_err()
                 .contains("--runtimes 2")
         );
-        assert_eq!(numbers(book.room_for("e", 1, bounds, |_| true)), [(3, 0)]);
-        let full = book.room_for("e", 2, bounds, |_| true).unwrap_err();
+        assert_eq!(numbers(number_table.room_for("e", 1, bounds, |_| true)), [(3, 0)]);
+        let full = number_table.room_for("e", 2, bounds, |_| true).unwrap_err();
         assert!(
             full.contains("1 (d), 2 (d), 3 (no member)") && full.contains("runtimes_max"),
             "{full}"
         );
         assert!(
-            book.room_for("e", 4, bounds, |_| false).is_err(),
+            number_table.room_for("e", 4, bounds, |_| false).is_err(),
             "a listed one's number is its own"
         );
         // `d` is gone: its numbers are another's, above its incarnations.
-        let passed = book.room_for("e", 2, bounds, |_| false);
+        let passed = number_table.room_for("e", 2, bounds, |_| false);
         assert_eq!(numbers(passed.clone()), [(1, 7), (2, 7)]);
-        enlisted(&mut book, 20, "e", &passed.unwrap(), 9);
-        assert!(book.is_of(WorkerId::runtime(2), "e") && !book.is_known("d") && !book.is_enlisted("d"));
-        assert_eq!(book.records(), 4, "what `d` had is needed no more");
+        enlisted(&mut number_table, 20, "e", &passed.unwrap(), 9);
+        assert!(
+            number_table.is_of(WorkerId::runtime(2), "e")
+                && !number_table.is_known("d")
+                && !number_table.is_enlisted("d")
+        );
+        assert_eq!(number_table.records(), 4, "what `d` had is needed no more");
     }
 
     #[test]
     fn a_member_whose_numbers_were_half_written_gets_the_rest() {
-        let mut book = Book::default();
+        let mut number_table = NumberTable::default();
         let first = [(WorkerId::runtime(1), Incarnation(0))];
-        enlisted(&mut book, 10, "d", &first, 0);
-        let all = book.room_for("d", 2, (1, 4), |_| false).unwrap();
+        enlisted(&mut number_table, 10, "d", &first, 0);
+        let all = number_table.room_for("d", 2, (1, 4), |_| false).unwrap();
         assert_eq!(
             all,
             [1, 2].map(|number| (WorkerId::runtime(number), Incarnation(0)))
         );
         assert!(
-            book.room_for("d", 4, (1, 4), |_| false).is_err(),
+            number_table.room_for("d", 4, (1, 4), |_| false).is_err(),
             "there is no room"
         );
         // A process has had it: it stays alone.
-        enlisted(&mut book, 20, "d", &first, 5);
-        assert!(book.room_for("d", 2, (1, 4), |_| false).is_err());
+        enlisted(&mut number_table, 20, "d", &first, 5);
+        assert!(number_table.room_for("d", 2, (1, 4), |_| false).is_err());
     }
 
     /// A clock that is a day ahead, and right again, makes no token good a second time.
     #[test]
     fn a_used_token_is_remembered_a_week_longer() {
-        let mut book = Book::default();
+        let mut number_table = NumberTable::default();
         let (id, day) = ([7; 16], 86_400);
         let token = proto::TokenUsed {
             id: id.to_vec(),
             expires: 100 * day,
         };
-        book.use_token(5, &token).unwrap();
-        assert_eq!(book.forget_tokens(101 * day), vec![]);
-        assert!(book.has_token(&id));
-        assert_eq!(book.forget_tokens(107 * day), vec![5]);
-        assert!(!book.has_token(&id));
+        number_table.use_token(5, &token).unwrap();
+        assert_eq!(number_table.forget_tokens(101 * day), vec![]);
+        assert!(number_table.has_token(&id));
+        assert_eq!(number_table.forget_tokens(107 * day), vec![5]);
+        assert!(!number_table.has_token(&id));
     }
 
     #[test]
     fn workers_are_bounded() {
-        let book = Book::default();
+        let number_table = NumberTable::default();
         let many = |count| {
             (0..count)
                 .map(|place| Slot::new("a", Role::Runtime, place))
                 .collect::<Vec<_>>()
         };
-        assert!(book.numbers_for(&many(WORKERS_MAX as u32), &[]).is_ok());
-        assert!(book.numbers_for(&many(WORKERS_MAX as u32 + 1), &[]).is_err());
+        assert!(number_table.numbers_for(&many(WORKERS_MAX as u32), &[]).is_ok());
+        assert!(
+            number_table
+                .numbers_for(&many(WORKERS_MAX as u32 + 1), &[])
+                .is_err()
+        );
     }
 }

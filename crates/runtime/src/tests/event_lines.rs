@@ -75,10 +75,10 @@ fn a_flow_has_one_record_though_its_runtime_fails_as_it_ends() {
             }
         });
         process.fail(0);
-        process.settle();
+        process.run_until_quiet();
         told(&mut process, &mut all);
         process.now += 30 * SECOND;
-        process.settle();
+        process.run_until_quiet();
         told(&mut process, &mut all);
         assert_eq!(all.len(), 6, "{all:?}");
         assert_eq!(all.values().all(|lines| *lines == 1), rule.is_empty(), "{all:?}");
@@ -94,9 +94,9 @@ fn lines_leave_when_no_copies_are_kept_any_more() {
     assert_eq!(process.flows(), [2, 2]);
     let mut all = BTreeMap::new();
     process.fail(1);
-    process.settle();
+    process.run_until_quiet();
     process.now += 30 * SECOND;
-    process.settle();
+    process.run_until_quiet();
     told(&mut process, &mut all);
     assert_eq!(all.len(), 4, "{all:?}");
     let mut process = Process::new(1, 2, true, plan(vec![factory::<Teller>()]));

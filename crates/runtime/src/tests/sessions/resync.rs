@@ -1,4 +1,5 @@
-//! How much a runtime tells a switch that begins again in each step, and that packets go on meanwhile.
+//! How much a runtime tells a switch that begins again in each step, and that packets go on
+//! meanwhile.
 
 use super::*;
 
@@ -14,7 +15,7 @@ fn a_runtime_tells_a_switch_of_some_flows_in_a_step() {
     let before = at_home(&mut members);
     assert!(before > LOOKS + 200, "{before}");
     members.start(0);
-    members.switch(0).wait_to_be_told(WAIT);
+    members.switch(0).wait_for_resync(WAIT);
     let mut growths = Vec::new();
     for round in 0..1000 {
         let (known, sent) = (at_home(&mut members), members.sent().len());
@@ -42,7 +43,7 @@ fn a_runtime_tells_a_switch_of_some_flows_in_a_step() {
         }
     }
     assert!(growths.len() as u64 >= u64::from(FLOWS) / LOOKS, "{growths:?}");
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(at_home(&mut members), before);
     members.check();
     members.assert_nothing_stays();

@@ -52,7 +52,7 @@ impl Stage {
 
 /// Bounds and times.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Settings {
+pub struct ObjectSettings {
     /// The cluster's, of the rendezvous order.
     pub seed: u64,
     /// How many runtimes are to have a copy of each object, at most [`super::COPIES_MAX`].
@@ -78,10 +78,10 @@ pub struct Settings {
     pub pace: usize,
 }
 
-impl Settings {
+impl ObjectSettings {
     /// For a worker with some thousands of objects.
     pub const fn default_with(seed: u64, copies: usize) -> Self {
-        Settings {
+        ObjectSettings {
             seed,
             copies,
             keys_max: 1 << 16,

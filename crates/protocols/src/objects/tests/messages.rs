@@ -95,7 +95,7 @@ fn one_of_each() -> Vec<Message<Bits>> {
         key,
         caller,
         id: 11,
-        settled: 10,
+        answered_below: 10,
         forwards: 2,
         relinquished: 5,
         op,

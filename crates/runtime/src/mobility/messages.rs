@@ -26,7 +26,7 @@ use protocols::ownership::{Epoch, RuntimeId, Switches};
 
 /// The messages about each key, at its homes.
 #[derive(Clone, Copy)]
-pub(crate) enum Word {
+pub(crate) enum KeyMessage {
     Reroute {
         group: GroupKey,
         from: RuntimeId,
@@ -38,20 +38,20 @@ pub(crate) enum Word {
     },
     Installed(Epoch),
     /// If it is.
-    Idle,
+    GroupEmpty,
     /// If the key is one of a flow, or group, here.
     Routed,
 }
 
 /// A word that is being told.
-pub(crate) struct Telling {
-    word: Word,
+pub(crate) struct KeyMessages {
+    key_message: KeyMessage,
     /// With the group's own last.
     keys: Vec<GroupKey>,
     switches: Switches,
     /// The switch at hand, and how many keys it was told of.
     switch: u8,
-    told: usize,
+    sent: usize,
 }
 
 impl Moves {
@@ -76,10 +76,10 @@ impl Moves {
             (true, false) => Taken::Back,
             (true, true) => Taken::Late,
         };
-        let mut keys = Vec::with_capacity(moving.aliases.len() + 1);
-        keys.extend_from_slice(&moving.aliases);
+        let mut keys = Vec::with_capacity(moving.reply_keys.len() + 1);
+        keys.extend_from_slice(&moving.reply_keys);
         keys.push(group);
-        let word = Word::Reroute {
+        let key_message = KeyMessage::Reroute {
             group,
             from,
             to,
@@ -87,7 +87,7 @@ impl Moves {
             epoch,
             taken,
         };
-        self.tell_keys(core, word, keys, switches);
+        self.send_for_keys(core, key_message, keys, switches);
     }
 
     /// Whether a switch has, or may have, the route of a key.
@@ -96,10 +96,11 @@ impl Moves {
             || home_of(key.hash(&core.settings.seed), core.settings.switches) == switch
     }
 
-    pub(crate) fn homes(&self, core: &Core, group: &GroupKey, aliases: &[GroupKey]) -> Switches {
+    pub(crate) fn homes(&self, core: &Core, group: &GroupKey, reply_keys: &[GroupKey]) -> Switches {
         let mut homes = Switches::NONE;
         for switch in 0..core.settings.switches {
-            if self.is_home(core, group, switch) || aliases.iter().any(|key| self.is_home(core, key, switch))
+            if self.is_home(core, group, switch)
+                || reply_keys.iter().any(|key| self.is_home(core, key, switch))
             {
                 homes = homes.with(switch);
             }
@@ -108,63 +109,82 @@ impl Moves {
     }
 
     /// Tells switches of all keys of a group, behind whatever is still to be told.
-    pub(crate) fn tell_keys(&mut self, core: &mut Core, word: Word, keys: Vec<GroupKey>, switches: Switches) {
-        let telling = Telling {
-            word,
+    pub(crate) fn send_for_keys(
+        &mut self,
+        core: &mut Core,
+        key_message: KeyMessage,
+        keys: Vec<GroupKey>,
+        switches: Switches,
+    ) {
+        let key_messages = KeyMessages {
+            key_message,
             keys,
             switches,
             switch: 0,
-            told: 0,
+            sent: 0,
         };
-        self.telling.push_back(telling);
-        self.go_on_telling_keys(core);
+        self.key_messages.push_back(key_messages);
+        self.go_on_sending_keys(core);
     }
 
     /// How many groups there are of whose keys switches are still to be told.
-    pub fn words_untold(&self) -> usize {
-        self.telling.len()
+    pub fn key_messages_unsent(&self) -> usize {
+        self.key_messages.len()
     }
 
     /// Goes on with messages that are due; answers how many.
-    pub(crate) fn go_on_telling_keys(&mut self, core: &mut Core) -> usize {
+    pub(crate) fn go_on_sending_keys(&mut self, core: &mut Core) -> usize {
         let mut count = 0;
-        while let Some(mut telling) = self.telling.pop_front() {
-            let is_done = self.tell_some(core, &mut telling, &mut count);
+        while let Some(mut key_messages) = self.key_messages.pop_front() {
+            let is_done = self.send_some(core, &mut key_messages, &mut count);
             if !is_done {
-                self.telling.push_front(telling);
+                self.key_messages.push_front(key_messages);
                 break;
             }
         }
         count
     }
 
-    fn tell_some(&mut self, core: &mut Core, telling: &mut Telling, count: &mut usize) -> bool {
-        while telling.switch < core.settings.switches {
-            let switch = telling.switch;
-            if !telling.switches.has(switch) {
-                telling.switch += 1;
+    fn send_some(&mut self, core: &mut Core, key_messages: &mut KeyMessages, count: &mut usize) -> bool {
+        while key_messages.switch < core.settings.switches {
+            let switch = key_messages.switch;
+            if !key_messages.switches.has(switch) {
+                key_messages.switch += 1;
                 continue;
             }
             let is_home = |key: &GroupKey| self.is_home(core, key, switch);
-            let last = telling.keys.iter().rposition(is_home);
-            while let Some(key) = telling.keys.get(telling.told).copied() {
+            let last = key_messages.keys.iter().rposition(is_home);
+            while let Some(key) = key_messages.keys.get(key_messages.sent).copied() {
                 if !core.out.has_spare() {
                     return false;
                 }
                 if self.is_home(core, &key, switch) {
-                    self.tell_one(core, telling.word, key, switch, last == Some(telling.told));
+                    self.send_one(
+                        core,
+                        key_messages.key_message,
+                        key,
+                        switch,
+                        last == Some(key_messages.sent),
+                    );
                     *count += 1;
                 }
-                telling.told += 1;
+                key_messages.sent += 1;
             }
-            (telling.switch, telling.told) = (switch + 1, 0);
+            (key_messages.switch, key_messages.sent) = (switch + 1, 0);
         }
         true
     }
 
-    fn tell_one(&mut self, core: &mut Core, word: Word, key: GroupKey, switch: u8, is_last: bool) {
-        let message = match word {
-            Word::Reroute {
+    fn send_one(
+        &mut self,
+        core: &mut Core,
+        key_message: KeyMessage,
+        key: GroupKey,
+        switch: u8,
+        is_last: bool,
+    ) {
+        let message = match key_message {
+            KeyMessage::Reroute {
                 group,
                 from,
                 to,
@@ -181,11 +201,15 @@ impl Moves {
                 is_last,
                 taken,
             }),
-            Word::Installed(epoch) => Message::Installed(key, epoch),
-            Word::Idle if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) => return,
-            Word::Idle => Message::Idle(key, 0),
-            Word::Routed if core.has_group(&key) => Message::Routed(key),
-            Word::Routed => return,
+            KeyMessage::Installed(epoch) => Message::Installed(key, epoch),
+            KeyMessage::GroupEmpty
+                if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) =>
+            {
+                return;
+            }
+            KeyMessage::GroupEmpty => Message::GroupEmpty(key, 0),
+            KeyMessage::Routed if core.has_group(&key) => Message::Routed(key),
+            KeyMessage::Routed => return,
         };
         core.out.send(usize::from(switch), &message);
     }
@@ -193,7 +217,7 @@ impl Moves {
     /// Says to the homes of a group that came back from nowhere where it is.
     pub(crate) fn say_routed(&mut self, core: &mut Core, group: GroupKey, mut keys: Vec<GroupKey>) {
         keys.push(group);
-        self.tell_keys(core, Word::Routed, keys, self.all_switches(core));
+        self.send_for_keys(core, KeyMessage::Routed, keys, self.all_switches(core));
     }
 
     /// Says to the homes of a group that it is here, or will not be.
@@ -205,17 +229,17 @@ impl Moves {
         epoch: Epoch,
     ) {
         keys.push(group);
-        self.tell_keys(core, Word::Installed(epoch), keys, self.all_switches(core));
+        self.send_for_keys(core, KeyMessage::Installed(epoch), keys, self.all_switches(core));
     }
 
-    pub(super) fn say_idle(&mut self, core: &mut Core, group: GroupKey, mut keys: Vec<GroupKey>) {
+    pub(super) fn say_group_empty(&mut self, core: &mut Core, group: GroupKey, mut keys: Vec<GroupKey>) {
         keys.push(group);
-        self.tell_keys(core, Word::Idle, keys, self.all_switches(core));
+        self.send_for_keys(core, KeyMessage::GroupEmpty, keys, self.all_switches(core));
     }
 
     /// Tells all switches of keys.
-    pub(crate) fn tell_all(&mut self, core: &mut Core, word: Word, keys: Vec<GroupKey>) {
+    pub(crate) fn send_to_all(&mut self, core: &mut Core, key_message: KeyMessage, keys: Vec<GroupKey>) {
         let switches = self.all_switches(core);
-        self.tell_keys(core, word, keys, switches);
+        self.send_for_keys(core, key_message, keys, switches);
     }
 }

@@ -12,24 +12,24 @@
 //!
 //! Not here: asking ([`super`]).
 
-use crate::moving::{Order, Part};
+use crate::moving::{Order, OrderPart};
 use runtime::mobility::ORDERS_MAX;
 use std::collections::BTreeMap;
 
 /// Orders that may be under way, and words that are being said to runtimes.
 #[derive(Default)]
-pub(in crate::run) struct Book {
+pub(in crate::run) struct OrderTable {
     given: u32,
     pub orders: BTreeMap<u32, Noted>,
     said: u64,
     /// By runtime.
-    pub words: BTreeMap<u16, Word>,
+    pub words: BTreeMap<u16, PendingDrain>,
 }
 
 pub struct Noted {
     pub order: Order,
     /// The parts that the runtimes have begun; not known while they are asked.
-    pub parts: Option<Vec<Part>>,
+    pub parts: Option<Vec<OrderPart>>,
     /// The order empties a runtime that is drained.
     drains: bool,
     /// A caller took it back while the runtimes were asked.
@@ -40,13 +40,13 @@ pub struct Noted {
 
 /// A caller is having a runtime take no flows, or take them again.
 #[derive(Clone, Copy)]
-pub struct Word {
+pub struct PendingDrain {
     /// Its place among all words.
     number: u64,
     pub leaves: bool,
 }
 
-impl Book {
+impl OrderTable {
     /// A place for an order, and its number; `None` if as many as may be are under way.
     pub fn reserve(&mut self, order: &Order) -> Option<u32> {
         if self.orders.len() >= ORDERS_MAX {
@@ -66,7 +66,7 @@ impl Book {
     }
 
     /// Notes the given parts of an order; whether they are to be taken back.
-    pub fn note(&mut self, number: u32, parts: &[Part], drains: bool) -> bool {
+    pub fn note(&mut self, number: u32, parts: &[OrderPart], drains: bool) -> bool {
         // A runtime that has come again counts its parts from 0: an order that had this part before
         // is over.
         for noted in self.orders.values_mut() {
@@ -86,7 +86,7 @@ impl Book {
 
     /// The orders of drains of a runtime, to be taken back; an order that they give at this moment
     /// is taken back when it is given.
-    pub fn resume(&mut self, runtime: u16) -> Vec<(u32, Vec<Part>)> {
+    pub fn resume(&mut self, runtime: u16) -> Vec<(u32, Vec<OrderPart>)> {
         let mut ordered = Vec::new();
         for (number, noted) in &mut self.orders {
             match &noted.parts {
@@ -106,12 +106,12 @@ impl Book {
         }
         let number = self.said;
         self.said += 1;
-        self.words.insert(runtime, Word { number, leaves });
+        self.words.insert(runtime, PendingDrain { number, leaves });
         Some(number)
     }
 
     /// The words that came before one and are not said yet.
-    pub fn earlier(&self, than: u64) -> Vec<(u16, Word)> {
+    pub fn earlier(&self, than: u64) -> Vec<(u16, PendingDrain)> {
         let words = self.words.iter().map(|(runtime, word)| (*runtime, *word));
         words.filter(|(_, word)| word.number < than).collect()
     }

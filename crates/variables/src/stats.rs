@@ -67,7 +67,7 @@ fn end(bucket: usize) -> u64 {
 
 /// The fate of a partition's changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct PartitionStats {
     /// Batches that were handed to the agent.
     pub batches: u64,
     /// Changes in them.

@@ -2,7 +2,7 @@
 
 use super::Named;
 use crate::metrics::Text;
-use nf::variables::Figures;
+use nf::variables::PartitionStats;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stores::mirror::SideHealth;
@@ -126,7 +126,7 @@ pub struct VariablesStatus {
 
 impl VariablesStatus {
     /// The figures of a runtime on a function's variables.
-    pub fn of(runtime: u16, function: String, figures: &Figures) -> Self {
+    pub fn of(runtime: u16, function: String, figures: &PartitionStats) -> Self {
         let seconds = |nanoseconds: u64| std::time::Duration::from_nanos(nanoseconds).as_secs_f64();
         VariablesStatus {
             function,

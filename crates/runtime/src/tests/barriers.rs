@@ -2,9 +2,9 @@
 //! played by hand, and moves that wait.
 //!
 //! A worker that is played says the words that the test has it say, no more: so each condition of
-//! `worker::unheard` has a test that fails without it.
+//! `outbox::barrier` has a test that fails without it.
 //!
-//! Not here: whole clusters in which first packets wait (`unheard`).
+//! Not here: whole clusters in which first packets wait (`first_packets`).
 
 use super::flows::{Masquerade, Meter};
 use super::lent::Lender;
@@ -33,7 +33,7 @@ fn rig(functions: Vec<Box<dyn Factory>>) -> Rig {
     let mut rig = rig_of([true; 3], functions);
     for switch in 0..3 {
         // Switches that begin with it have nothing to tell, and are told that there is nothing.
-        rig.says(switch, &[Message::AllTold]);
+        rig.says(switch, &[Message::Resynced]);
     }
     rig.step();
     let asked = rig.asked();
@@ -134,7 +134,7 @@ impl Rig {
         [0, 1, 2].map(|switch| {
             let words = self.told(switch);
             let mut rounds = words.iter().filter_map(|word| match word {
-                Message::Hear(round) => Some(*round),
+                Message::BarrierAsked(round) => Some(*round),
                 _ => None,
             });
             let round = rounds.next();
@@ -145,7 +145,7 @@ impl Rig {
 
     /// A switch has heard all up to a round.
     fn hears(&mut self, switch: usize, round: u64) {
-        self.says(switch, &[Message::Heard(round)]);
+        self.says(switch, &[Message::BarrierAcknowledged(round)]);
         self.step();
     }
 }
@@ -211,7 +211,7 @@ fn a_block_that_is_claimed_again_for_a_switch_is_waited_for() {
     let mut rig = rig(vec![factory::<Lender>(), factory::<Masquerade>()]);
     assert!(rig.waits(PORT, 1), "it has got a block");
     let claimed = rig.told(1);
-    let [Message::BlockClaimed(block, group), Message::Hear(round)] = claimed[..] else {
+    let [Message::BlockClaimed(block, group), Message::BarrierAsked(round)] = claimed[..] else {
         panic!("{claimed:?}");
     };
     assert_eq!(block.first, 1000 + PORT);
@@ -222,10 +222,13 @@ fn a_block_that_is_claimed_again_for_a_switch_is_waited_for() {
     assert!(!rig.waits(PORT + 1, 2));
     assert_eq!(rig.left(), [2]);
     // One switch has forgotten it with a worker that is gone.
-    rig.says(1, &[Message::BlockDoubted(block, group)]);
+    rig.says(1, &[Message::BlockSuspect(block, group)]);
     rig.step();
     assert!(rig.waits(PORT + 2, 3), "replies that come in there would miss");
-    let again = [Message::BlockClaimed(block, group), Message::Hear(round + 1)];
+    let again = [
+        Message::BlockClaimed(block, group),
+        Message::BarrierAsked(round + 1),
+    ];
     assert_eq!((rig.told(1), rig.left()), (again.to_vec(), vec![]));
     rig.hears(1, round + 1);
     assert_eq!((rig.held(), rig.left()), (0, vec![3]));
@@ -369,7 +372,7 @@ fn left_by_one_met_again() -> (Vec<u8>, Vec<u8>) {
     rig.hears(2, told);
     rig.waits(1000, 2);
     assert!(rig.left().is_empty(), "it may have let this one go");
-    rig.says(2, &[Message::AllTold]);
+    rig.says(2, &[Message::Resynced]);
     rig.step();
     let asked = rig.asked();
     let (Some(first), Some(second)) = (asked[0], asked[1]) else {
@@ -452,7 +455,7 @@ fn a_group_does_not_move_before_what_waits_of_it_has_left() {
         left(&mut members).iter().all(|n| *n >= 100),
         "behind the first packets"
     );
-    members.settle();
+    members.run_until_quiet();
     members.check();
 }
 
@@ -479,7 +482,7 @@ fn a_switch_that_is_being_told_is_waited_for() {
         assert_eq!(members.runtime(0).stats().held, waiting, "it has yet to be told");
     }
     assert_eq!(left(&mut members).len(), before);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(0).stats().held, 0);
     assert_eq!(left(&mut members).len(), before + waiting as usize);
     members.check();
@@ -523,7 +526,7 @@ fn said_of_refused(keys: usize, fill: usize) -> Vec<Message> {
     for _ in 0..fill {
         members.say(0, FIRST, Message::begin);
     }
-    say(&mut members, FIRST, &[Message::Hear(7)]);
+    say(&mut members, FIRST, &[Message::BarrierAsked(7)]);
     step(&mut members);
     let mut said = Vec::new();
     for _ in 0..8 {
@@ -537,7 +540,11 @@ fn said_of_refused(keys: usize, fill: usize) -> Vec<Message> {
         step(&mut members);
     }
     for key in &keys {
-        assert!(said.contains(&Message::Taken(*key)), "among {}", said.len());
+        assert!(
+            said.contains(&Message::RouteConflict(*key)),
+            "among {}",
+            said.len()
+        );
     }
     said
 }
@@ -548,10 +555,12 @@ fn taken_is_said_before_heard_whatever_room_there_is() {
         let said = said_of_refused(keys, fill);
         assert_eq!(
             said.last(),
-            Some(&Message::Heard(7)),
+            Some(&Message::BarrierAcknowledged(7)),
             "{keys} keys, {fill} on the link"
         );
-        let heard = said.iter().filter(|word| matches!(word, Message::Heard(_)));
+        let heard = said
+            .iter()
+            .filter(|word| matches!(word, Message::BarrierAcknowledged(_)));
         assert_eq!(heard.count(), 1);
     }
 }

@@ -14,11 +14,11 @@ use super::spread::{Link, link};
 use super::*;
 use crate::group::GroupKey;
 use crate::message::{Message, Reroute, Taken};
-use crate::mobility::{Order, Selector};
+use crate::mobility::{MoveOrder, Selector};
 use crate::switch::{Policy, SideRule, Switch};
 use nf::{Addr, Block, WorkerInfo};
 use proptest::prelude::*;
-use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
+use protocols::ownership::{Epoch, RuntimeId, SwitchMessage};
 use std::vec;
 use wire::packet::{Kind, flag};
 use wire::{FlowKey, HashSeed};
@@ -66,10 +66,10 @@ fn taken() -> impl Strategy<Value = Taken> {
 fn word() -> impl Strategy<Value = Message> {
     let to_switch = prop_oneof![
         (block(), group()).prop_map(|(block, group)| Message::BlockClaimed(block, group)),
-        (block(), group()).prop_map(|(block, group)| Message::BlockTold(block, group)),
+        (block(), group()).prop_map(|(block, group)| Message::BlockTentative(block, group)),
         block().prop_map(Message::BlockReleased),
         group().prop_map(Message::Routed),
-        (group(), any::<u64>()).prop_map(|(group, consumed)| Message::Idle(group, consumed)),
+        (group(), any::<u64>()).prop_map(|(group, consumed)| Message::GroupEmpty(group, consumed)),
         (
             group(),
             group(),
@@ -97,22 +97,22 @@ fn word() -> impl Strategy<Value = Message> {
         any::<bool>().prop_map(Message::Leaving),
     ];
     let says = (0u8..5, epoch(), runtime()).prop_map(|(what, epoch, to)| match what {
-        0 => SwitchSays::Rerouted(epoch),
-        1 => SwitchSays::Refused(epoch),
-        2 => SwitchSays::Moved(to, epoch),
-        3 => SwitchSays::Drained(epoch),
-        _ => SwitchSays::Fenced(epoch),
+        0 => SwitchMessage::Rerouted(epoch),
+        1 => SwitchMessage::Refused(epoch),
+        2 => SwitchMessage::Moved(to, epoch),
+        3 => SwitchMessage::Drained(epoch),
+        _ => SwitchMessage::Fenced(epoch),
     });
     let to_runtime = prop_oneof![
-        group().prop_map(Message::Doubted),
-        group().prop_map(Message::Taken),
-        (block(), group()).prop_map(|(block, group)| Message::BlockDoubted(block, group)),
+        group().prop_map(Message::RouteSuspect),
+        group().prop_map(Message::RouteConflict),
+        (block(), group()).prop_map(|(block, group)| Message::BlockSuspect(block, group)),
         (block(), runtime()).prop_map(|(block, runtime)| Message::BlockReturned(block, runtime)),
         (block(), runtime()).prop_map(|(block, runtime)| Message::BlockKept(block, runtime)),
         (block(), runtime(), runtime()).prop_map(|(block, home, to)| Message::BlockLent(block, home, to)),
         runtime().prop_map(Message::LendsOver),
         (group(), says).prop_map(|(group, says)| Message::Switch(group, says)),
-        Just(Message::AllTold),
+        Just(Message::Resynced),
     ];
     prop_oneof![to_switch, to_runtime]
 }
@@ -313,7 +313,7 @@ const ROUTES: u32 = 16;
 
 /// A switch, three runtimes and another switch that are strangers.
 fn strange_switch(chain: usize) -> (Switch<QueuePort, Link>, Vec<Stranger>) {
-    let settings = crate::switch::Settings {
+    let settings = crate::switch::SwitchSettings {
         switch: 0,
         switches: 2,
         seed: HashSeed::FIXED,
@@ -466,7 +466,7 @@ proptest! {
                 Event::Session(end, is_there) => strangers[usize::from(end)].renew(is_there),
                 Event::Order(to) => {
                     let to = vec![u16::from(to) * 2];
-                    let _ = runtime.order(Order { selector: Selector::All, to });
+                    let _ = runtime.order(MoveOrder { selector: Selector::All, to });
                 }
                 Event::Step(time) => now += time,
             }

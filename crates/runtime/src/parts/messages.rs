@@ -33,11 +33,11 @@ impl Core {
             return;
         };
         let waited = self.now - *beginning.since.get_or_insert(self.now);
-        let told = beginning.told;
+        let resynced = beginning.resynced;
         let mut switches = 0..self.settings.switches;
         let running = self.sessions.running;
         let is_over = switches.all(|switch| match self.out.is_present(usize::from(switch)) {
-            _ if told.has(switch) => true,
+            _ if resynced.has(switch) => true,
             _ if running.has(switch) => false,
             true => waited >= SILENT,
             false => waited >= ABSENT,
@@ -49,8 +49,8 @@ impl Core {
 
     /// A switch says that another runtime's group has a block.
     #[cold]
-    pub fn hear_in_use(&mut self, link: usize, block: Block) {
-        // Functions that go on from a forerunner's know which blocks that had lent. Another switch
+    pub fn handle_block_in_use(&mut self, link: usize, block: Block) {
+        // Functions that go on from a predecessor's know which blocks that had lent. Another switch
         // may have returned a block before this runtime was met, and its word be forgotten: it is
         // not waited for. Of blocks lent later all switches know.
         let is_noted = match self.runner.block_in_use(block) {
@@ -70,14 +70,14 @@ impl Core {
 
     /// A switch has told which blocks are in use.
     #[cold]
-    pub fn hear_all_told(&mut self, link: usize) {
+    pub fn handle_resynced(&mut self, link: usize) {
         if let Some(beginning) = &mut self.sessions.beginning {
-            beginning.told = beginning.told.with(link as u8);
+            beginning.resynced = beginning.resynced.with(link as u8);
         }
         // Its messages about groups that are others' came before.
-        self.sessions.settling = self.sessions.settling.with(link as u8);
+        self.sessions.reconciled = self.sessions.reconciled.with(link as u8);
         self.sessions.taken_cursor = [0; 5];
-        if self.out.unsettled().has(link as u8) {
+        if self.out.unreconciled().has(link as u8) {
             self.ask_others(link);
         }
     }
@@ -91,12 +91,12 @@ impl Core {
                 self.out.barrier_mut().note(other);
             }
         }
-        self.sessions.settles_at = self.out.barrier().number();
+        self.sessions.reconciled_at = self.out.barrier().number();
     }
 
     /// A switch says that a group, or reply key, is another runtime's.
     #[cold]
-    pub fn hear_taken(&mut self, key: GroupKey) {
+    pub fn handle_route_conflict(&mut self, key: GroupKey) {
         let is_second = match self.flows.affinity() {
             Affinity::Flow => {
                 let flow = key.flow();

@@ -28,7 +28,7 @@ pub(super) enum Word {
 
 /// A worker's load; see `Load` in `proto/flowkeep.proto` for units.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct WorkerStats {
     /// Packets since the start.
     pub packets: AtomicU64,
     /// Of them, those that were dropped.
@@ -49,13 +49,13 @@ pub(super) struct Shared {
     pub view: AtomicU32,
     pub list: AtomicU64,
     pub ready: AtomicBool,
-    /// The seat is no more, so the worker acts no more.
+    /// The member slot is no more, so the worker acts no more.
     pub gone: AtomicBool,
-    pub figures: Figures,
+    pub figures: WorkerStats,
 }
 
-/// The agent's end of a seat.
-pub(super) struct Desk {
+/// The agent's end of a member slot.
+pub(super) struct AgentEnd {
     pub id: WorkerId,
     pub incarnation: Incarnation,
     pub shared: Arc<Shared>,
@@ -76,7 +76,7 @@ pub(super) struct Desk {
     pub decision: Option<Decision>,
 }
 
-impl Desk {
+impl AgentEnd {
     /// Hands the worker the words that wait for it.
     pub fn hand(&mut self) {
         if let Some(view) = self.view.take()
@@ -99,7 +99,7 @@ impl Desk {
 }
 
 /// A worker's place in the cluster. Only the worker's thread has it.
-pub struct Seat {
+pub struct MemberSlot {
     membership: Membership,
     id: WorkerId,
     incarnation: Incarnation,
@@ -107,8 +107,8 @@ pub struct Seat {
     sharing: Sharing,
 }
 
-impl Seat {
-    pub(super) fn new(id: WorkerId, incarnation: Incarnation, term: Term, view: View) -> (Self, Desk) {
+impl MemberSlot {
+    pub(super) fn new(id: WorkerId, incarnation: Incarnation, term: Term, view: View) -> (Self, AgentEnd) {
         let (producer, words) = RingBuffer::new(WORDS_MAX);
         let (says, withdrawn) = RingBuffer::new(WITHDRAWN_MAX);
         let (misses, unheards) = RingBuffer::new(WORDS_MAX);
@@ -116,7 +116,7 @@ impl Seat {
         let (decided, decisions) = RingBuffer::new(WORDS_MAX);
         let shared = Arc::new(Shared::default());
         shared.view.store(view.number, Ordering::Relaxed);
-        let seat = Seat {
+        let member_slot = MemberSlot {
             membership: Membership::new(id, incarnation, term, view),
             id,
             incarnation,
@@ -135,7 +135,7 @@ impl Seat {
                 said: None,
             },
         };
-        let desk = Desk {
+        let agent_end = AgentEnd {
             id,
             incarnation,
             shared,
@@ -151,7 +151,7 @@ impl Seat {
             suspects: None,
             decision: None,
         };
-        (seat, desk)
+        (member_slot, agent_end)
     }
 
     /// Which worker it is.
@@ -170,7 +170,7 @@ impl Seat {
     }
 
     /// Where the worker writes its figures.
-    pub fn figures(&self) -> &Figures {
+    pub fn figures(&self) -> &WorkerStats {
         &self.speaking.shared.figures
     }
 
@@ -199,7 +199,8 @@ impl Seat {
         }
     }
 
-    /// The same for a worker that has its membership itself, as this seat had it at the beginning.
+    /// The same for a worker that has its membership itself, as this member slot had it at the
+    /// beginning.
     pub fn turn_with(&mut self, now: u64, membership: &mut Membership) -> bool {
         self.speaking.turn(now, membership)
     }
@@ -261,7 +262,7 @@ impl Speaking {
     }
 }
 
-impl Drop for Seat {
+impl Drop for MemberSlot {
     fn drop(&mut self) {
         self.speaking.shared.gone.store(true, Ordering::Release);
     }

@@ -9,17 +9,17 @@
 //! The messages may be anything. Invariants: a word that its sender may not say changes nothing and
 //! is counted; each worker that asks is answered.
 //!
-//! Not here: their effects (`drive`), and messages to others (`words`, `source`).
+//! Not here: their effects (`drive`), and messages to others (`messages`, `source`).
 
 use super::Moves;
 use super::Moving;
 use super::peer_failure::Closed;
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
-use crate::record::{Facts, Figures, Record};
+use crate::record::{FlowHeader, InstallStats, Record};
 use nf::Affinity;
 use protocols::ownership::{Epoch, Phase as Part};
-use protocols::ownership::{Input, Ownership, Refusal, RuntimeId, Says, SwitchSays, Switches};
+use protocols::ownership::{Input, Ownership, Refusal, RuntimeId, RuntimeMessage, SwitchMessage, Switches};
 
 impl Moves {
     /// Takes in the first record of what a runtime has sent; answers the rest, if there was one.
@@ -31,8 +31,8 @@ impl Moves {
         bytes: &'a [u8],
     ) -> Option<&'a [u8]> {
         // Flows are most of the records.
-        if let Some((facts, piece, rest)) = Facts::read(bytes) {
-            self.take_flow(core, peer, &facts, piece);
+        if let Some((flow_header, piece, rest)) = FlowHeader::read(bytes) {
+            self.take_flow(core, peer, &flow_header, piece);
             return Some(rest);
         }
         let Some((record, rest)) = Record::read(bytes) else {
@@ -43,11 +43,11 @@ impl Moves {
             return None;
         };
         match record {
-            Record::Says {
+            Record::Ownership {
                 group,
-                says,
+                message,
                 flows,
-                figures,
+                install_stats,
             } => {
                 // Behind the message about the group whose state comes, no more of that state
                 // comes. Messages about other groups may stand in between: a sender that waits for
@@ -58,37 +58,37 @@ impl Moves {
                     let stream = &mut self.incoming[peer];
                     (stream.group, stream.actor) = (None, None);
                 }
-                self.hear_says(core, peer as u16, group, says, flows, figures);
+                self.handle_runtime_message(core, peer as u16, group, message, flows, install_stats);
             }
             Record::Leaving(is_leaving) => {
                 core.sessions.note_leaving(peer, is_leaving);
                 core.choose_replica();
             }
-            Record::Wanted(function, count, at) => core.hear_wanted(peer, function, count, at),
-            Record::Pool(function, free, share) => core.hear_pool(peer, function, (free, share)),
+            Record::Wanted(function, count, at) => core.handle_wanted(peer, function, count, at),
+            Record::Pool(function, free, share) => core.handle_pool(peer, function, (free, share)),
             other => self.take_piece(core, peer, other),
         }
         Some(rest)
     }
 
     /// A runtime speaks of a group.
-    fn hear_says(
+    fn handle_runtime_message(
         &mut self,
         core: &mut Core,
         peer: u16,
         group: GroupKey,
-        says: Says,
+        message: RuntimeMessage,
         flows: u32,
-        figures: Figures,
+        install_stats: InstallStats,
     ) {
         let hash = group.hash(&core.settings.seed);
         let mut room = Ok(());
-        if let Says::Open(epoch, homes) = says {
+        if let RuntimeMessage::Open(epoch, homes) = message {
             self.clock = self.clock.max(epoch);
             if let Some(has_opened) = self.opened.get_mut(usize::from(peer)) {
                 *has_opened = true;
             }
-            let keys = self.incoming[usize::from(peer)].take_aliases(group);
+            let keys = self.incoming[usize::from(peer)].take_reply_keys(group);
             if self.at(hash).is_none() {
                 room = self.admit(core, group, flows);
                 let mut coming = keys.iter();
@@ -116,28 +116,28 @@ impl Moves {
         let Some(id) = found.filter(|id| self.moving(*id).filter(is_its).is_some()) else {
             // A flow that has one of the keys as its own may be on its way here at the same moment,
             // and its source may give up before it hears that it is refused.
-            let may = matches!(says, Says::Open(..) | Says::Cancel(_));
+            let may = matches!(message, RuntimeMessage::Open(..) | RuntimeMessage::Cancel(_));
             if found.is_some() && !may {
                 core.out.reject();
             }
-            return self.answer_without_move(core, peer, group, says);
+            return self.answer_without_move(core, peer, group, message);
         };
-        if let Says::Done(_) = says {
-            self.note_done(core, id, figures);
+        if let RuntimeMessage::Done(_) = message {
+            self.note_done(core, id, install_stats);
         }
-        if let Says::Back(_, home) = says
+        if let RuntimeMessage::Back(_, home) = message
             && !self.is_past(core, home)
         {
-            return self.hear_back_later(id, home, says);
+            return self.handle_back_later(id, home, message);
         }
-        if let Says::Fenced(_) = says {
+        if let RuntimeMessage::Fenced(_) = message {
             self.note_stopped(id, RuntimeId(peer));
         }
-        self.drive(core, id, Input::Hear(RuntimeId(peer), says, room));
+        self.drive(core, id, Input::FromRuntime(RuntimeId(peer), message, room));
     }
 
-    /// Whether a group that is here, and that a runtime calls back, is no copy of that one's: none was
-    /// ever offered to this incarnation. The word is for the incarnation before.
+    /// Whether a group that is here, and that a runtime calls back, is no copy of that one's: none
+    /// was ever offered to this incarnation. The word is for the incarnation before.
     fn began_here(&self, core: &Core, from: RuntimeId) -> bool {
         let was_offered = self.opened.get(usize::from(from.0)).copied().unwrap_or(true);
         // A store has copies of the incarnation before.
@@ -157,30 +157,36 @@ impl Moves {
 
     /// A switch speaks of a group.
     #[cold]
-    pub(crate) fn hear_switch(&mut self, core: &mut Core, switch: usize, group: GroupKey, says: SwitchSays) {
-        if let SwitchSays::Moved(to, _) = says
+    pub(crate) fn handle_switch_message(
+        &mut self,
+        core: &mut Core,
+        switch: usize,
+        group: GroupKey,
+        message: SwitchMessage,
+    ) {
+        if let SwitchMessage::Moved(to, _) = message
             && !self.has_peer(to)
         {
             core.out.reject();
             return;
         }
-        if let SwitchSays::Moved(to, epoch) = says
+        if let SwitchMessage::Moved(to, epoch) = message
             && self.ended.contains(&(group, to, epoch, switch as u8))
             && !self.slot_awaits(core, &group, switch as u8, to, epoch)
         {
             // Said again, and heard late: the group may be here by another way since.
-            return self.tell_runtime(core, to.0, group, Says::End(epoch, switch as u8));
+            return self.tell_runtime(core, to.0, group, RuntimeMessage::End(epoch, switch as u8));
         }
         let hash = group.hash(&core.settings.seed);
         let found = self.at(hash);
         let is_second = |id| self.moving(id).is_some_and(|moving| moving.group != group);
         let is_anothers = found.is_some_and(is_second);
-        match (found.filter(|_| !is_anothers), says) {
-            (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(core, id, switch as u8, epoch),
-            (Some(id), _) => self.drive(core, id, Input::HearSwitch(switch as u8, says)),
+        match (found.filter(|_| !is_anothers), message) {
+            (Some(id), SwitchMessage::Fenced(epoch)) => self.handle_fenced(core, id, switch as u8, epoch),
+            (Some(id), _) => self.drive(core, id, Input::FromSwitch(switch as u8, message)),
             // Nothing was kept. A runtime that has the group nevertheless had a source that thought
             // it gone, and took the group back.
-            (None, SwitchSays::Moved(to, epoch)) => {
+            (None, SwitchMessage::Moved(to, epoch)) => {
                 if to != self.me(core) && !is_anothers && core.has_group(&group) {
                     match self.is_of_closed(&group, to, epoch) || self.began_here(core, to) {
                         true => self.end_what_began(core, group),
@@ -191,7 +197,7 @@ impl Moves {
                     }
                 }
                 self.note_ended((group, to, epoch, switch as u8));
-                self.tell_runtime(core, to.0, group, Says::End(epoch, switch as u8));
+                self.tell_runtime(core, to.0, group, RuntimeMessage::End(epoch, switch as u8));
             }
             (None, _) => {}
         }
@@ -221,23 +227,31 @@ impl Moves {
 
     /// The source calls a group back, and has seen the end of a switch that is still there as far
     /// as is known here, or is again: in that case it says so itself.
-    pub(crate) fn hear_back_later(&mut self, id: u32, home: u8, says: Says) {
+    pub(crate) fn handle_back_later(&mut self, id: u32, home: u8, message: RuntimeMessage) {
         if let Some(moving) = self.moving(id)
             && moving.backs.len() < usize::from(Switches::MAX)
         {
-            moving.backs.push((home, says));
+            moving.backs.push((home, message));
         }
     }
 
     /// Answers for a group that does not move here: a runtime that waits for an answer gets one.
-    pub(crate) fn answer_without_move(&mut self, core: &mut Core, peer: u16, group: GroupKey, says: Says) {
-        let answer = match says {
-            Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
-            Says::Cancel(epoch) => Says::Canceled(epoch),
+    pub(crate) fn answer_without_move(
+        &mut self,
+        core: &mut Core,
+        peer: u16,
+        group: GroupKey,
+        message: RuntimeMessage,
+    ) {
+        let answer = match message {
+            RuntimeMessage::Open(epoch, _) => RuntimeMessage::Refuse(epoch, Refusal::Busy),
+            RuntimeMessage::Cancel(epoch) => RuntimeMessage::Canceled(epoch),
             // No slot waits for it any more.
-            Says::State(epoch) => Says::Fenced(epoch.next()),
-            Says::Done(epoch) => return self.say_gone_when_stored(core, peer, group, Says::Gone(epoch)),
-            Says::Back(epoch, home) => Says::End(epoch, home),
+            RuntimeMessage::State(epoch) => RuntimeMessage::Fenced(epoch.next()),
+            RuntimeMessage::Done(epoch) => {
+                return self.say_gone_when_stored(core, peer, group, RuntimeMessage::Gone(epoch));
+            }
+            RuntimeMessage::Back(epoch, home) => RuntimeMessage::End(epoch, home),
             _ => return,
         };
         self.tell_runtime(core, peer, group, answer);
@@ -245,7 +259,7 @@ impl Moves {
 
     /// A home that is told of a group that came back has given its route to another runtime: the
     /// target that was thought gone had let go of the group, and its next packet began it again.
-    pub(crate) fn hear_fenced(&mut self, core: &mut Core, id: u32, switch: u8, epoch: Epoch) {
+    pub(crate) fn handle_fenced(&mut self, core: &mut Core, id: u32, switch: u8, epoch: Epoch) {
         let Some(moving) = self.moving(id) else {
             return;
         };
@@ -253,7 +267,7 @@ impl Moves {
             true => epoch.max(moving.machine.latest().next()),
             false => epoch,
         };
-        self.drive(core, id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
+        self.drive(core, id, Input::FromSwitch(switch, SwitchMessage::Fenced(epoch)));
     }
 
     /// The source of a slot has stopped, so that it is about to be closed: some of its homes may

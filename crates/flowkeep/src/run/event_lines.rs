@@ -20,7 +20,7 @@ use super::{Shared, driver::Worker};
 use crate::config::layout::WorkerId;
 use crate::events;
 use crate::log::{self, Level};
-use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal};
+use crate::moving::{Deletion, Killed, Leaving, Order, OrderPart, Receipt, Removal};
 use coordinator::proto::Contact;
 use protocols::membership::{Incarnation, Role, View};
 use serde_json::Value;
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Tells the outcome of an order, as soon as it is over.
-pub(super) fn order(shared: &Shared, order: &Order, parts: &[Part]) {
+pub(super) fn order(shared: &Shared, order: &Order, parts: &[OrderPart]) {
     let (me, order, parts) = (Weak::clone(&shared.me), order.clone(), parts.to_vec());
     let thread = std::thread::Builder::new().name("order".into());
     if let Err(error) = thread.spawn(move || until_over(&me, &order, &parts)) {
@@ -45,7 +45,7 @@ pub(super) fn order(shared: &Shared, order: &Order, parts: &[Part]) {
     }
 }
 
-fn until_over(me: &Weak<Shared>, order: &Order, parts: &[Part]) {
+fn until_over(me: &Weak<Shared>, order: &Order, parts: &[OrderPart]) {
     loop {
         let Some(shared) = me.upgrade() else { return };
         let asked = shared.receipts_of(parts);
@@ -144,8 +144,8 @@ pub(super) fn leaving(
     shared: &Shared,
     runtime: u16,
     leaving: Leaving,
-    said: Result<Vec<Part>, String>,
-) -> Result<Vec<Part>, String> {
+    said: Result<Vec<OrderPart>, String>,
+) -> Result<Vec<OrderPart>, String> {
     if said.is_ok() {
         let event = match leaving {
             Leaving::Drained | Leaving::Forced => &events::RUNTIME_DRAINED,

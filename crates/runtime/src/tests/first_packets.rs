@@ -8,7 +8,7 @@ use super::*;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::switch::{Policy, SideRule, Switch, home_of};
-use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
+use protocols::ownership::{Epoch, RuntimeId, SwitchMessage};
 use std::vec;
 use wire::packet::Kind;
 use wire::{FlowKey, HashSeed};
@@ -70,7 +70,7 @@ fn a_first_packet_waits_until_every_switch_has_heard() {
     feed_others(&mut members, packets(FLOWS));
     assert_eq!(members.runtime(0).stats().held, 2 * waiting);
     assert!(left(&mut members).is_empty());
-    members.settle();
+    members.run_until_quiet();
     let out = left(&mut members);
     assert_eq!(out.len(), 2 * usize::from(FLOWS));
     for flow in 0..FLOWS {
@@ -79,7 +79,7 @@ fn a_first_packet_waits_until_every_switch_has_heard() {
     }
     feed_others(&mut members, packets(2 * FLOWS));
     assert_eq!(members.runtime(0).stats().held, 0);
-    members.settle();
+    members.run_until_quiet();
     members.check();
     // So a reply finds its flow wherever it comes in.
     for switch in 0..3 {
@@ -110,7 +110,7 @@ fn with_one_switch_nothing_waits() {
     }
     let stats = members.runtime(0).stats();
     assert_eq!((stats.passed, stats.held), (FLOWS.into(), 0));
-    members.settle();
+    members.run_until_quiet();
     members.check();
 }
 
@@ -120,7 +120,7 @@ fn who_is_gone_is_not_waited_for_and_who_comes_is_told() {
     feed_others(&mut members, packets(0));
     assert!(members.runtime(0).stats().held > 0);
     members.stop(SLOW);
-    members.settle();
+    members.run_until_quiet();
     let waited = left(&mut members).len();
     assert!(waited > 0 && members.runtime(0).stats().held == 0);
     // A switch that begins again is waited for until it has heard all there is.
@@ -136,7 +136,7 @@ fn who_is_gone_is_not_waited_for_and_who_comes_is_told() {
     step_others(&mut members);
     let is_here = members.flows()[0] > waited as u64;
     assert_eq!(members.runtime(0).stats().held, u64::from(is_here));
-    members.settle();
+    members.run_until_quiet();
     assert!(left(&mut members).contains(&200));
     assert_eq!(members.runtime(0).stats().held, 0);
     members.check();
@@ -151,7 +151,7 @@ fn no_more_wait_than_may() {
     let stats = members.runtime(0).stats();
     assert_eq!(stats.held, 64, "a quarter of its buffers");
     assert!(members.dropped("unheard_full") > 0);
-    members.settle();
+    members.run_until_quiet();
     assert_eq!(members.runtime(0).stats().held, 0);
     members.check();
 }
@@ -172,7 +172,7 @@ fn a_flow_without_room_whose_next_packet_waits_for_its_call_is_its_own() {
     assert!(members.flows()[0] > flows && members.dropped("unheard_full") > refused);
     for _ in 0..20 {
         members.now += 1_000_000;
-        members.settle();
+        members.run_until_quiet();
     }
     assert_eq!(members.dropped("reply_key_taken"), 0);
     assert_eq!(members.flows()[0], flows + 8);
@@ -193,7 +193,7 @@ fn what_waits_of_a_flow_that_ends_leaves_all_the_same() {
     );
     // The places of their actors are others' by now.
     feed_others(&mut members, packets(FLOWS));
-    members.settle();
+    members.run_until_quiet();
     let out = left(&mut members);
     assert_eq!(out.len(), 2 * usize::from(FLOWS));
     assert!((0..FLOWS).all(|flow| {
@@ -211,7 +211,7 @@ fn what_waits_of_a_flow_that_another_runtime_has_is_lost() {
     members.feed(0, packets(0));
     // The other runtime has moved flows to here before.
     members.runtime(0).order(everywhere(0, 2)).unwrap();
-    members.settle();
+    members.run_until_quiet();
     let keys = |members: &mut Members| -> Vec<FlowKey> {
         let flows = members.runtime(1).flows(0, 1000).0;
         flows.into_iter().map(|flow| flow.key).collect()
@@ -226,7 +226,7 @@ fn what_waits_of_a_flow_that_another_runtime_has_is_lost() {
     assert_eq!(waiting.len() as u64, held);
     assert_ne!(held, 0);
     for key in waiting {
-        let moved = SwitchSays::Moved(RuntimeId(0), Epoch::default().next());
+        let moved = SwitchMessage::Moved(RuntimeId(0), Epoch::default().next());
         members.say(0, 4, |frame| {
             Message::begin(frame);
             assert!(Message::Switch(GroupKey::of_flow(key), moved).append(frame));
@@ -235,7 +235,7 @@ fn what_waits_of_a_flow_that_another_runtime_has_is_lost() {
     step_others(&mut members);
     assert_eq!(members.runtime(1).stats().held, 0);
     assert_eq!(members.dropped("peer_gone"), held);
-    members.settle();
+    members.run_until_quiet();
     let rest = 2 * usize::from(FLOWS) - held as usize;
     assert_eq!(left(&mut members).len(), rest);
 }
@@ -303,7 +303,7 @@ fn chosen(is_said: bool) -> usize {
         frame: Some(frame),
         word: is_said.then(|| (ends[0].incoming.clone(), word)),
     };
-    let settings = crate::switch::Settings {
+    let settings = crate::switch::SwitchSettings {
         switch: 0,
         switches: 2,
         seed: HashSeed::FIXED,

@@ -1,7 +1,7 @@
-//! A worker's seat in a cluster with a coordinator, on the thread that steps the worker.
+//! A worker's member slot in a cluster with a coordinator, on the thread that steps the worker.
 //!
 //! ```text
-//!   agent thread ── views, suspects ──► Place::attend, before each step ──► Membership of the worker
+//!   agent thread ── views, suspects ──► JoinedWorker::attend, before each step ─► Membership of the worker
 //!                ◄── steps, view, load, withdrawn leases ──┘                └─► members: which are gone
 //! ```
 //!
@@ -17,7 +17,7 @@
 use super::driver::{Driver, Worker};
 use crate::config::layout::WorkerId;
 use adapters::clock::monotonic_ns;
-use coordinator::agent::{self, Seat};
+use coordinator::agent::{self, MemberSlot};
 use protocols::membership::{Membership, Role, View};
 use runtime::members::gone_between;
 use std::collections::BTreeMap;
@@ -27,16 +27,16 @@ use stores::Views;
 
 /// How often a worker's figures are written for the heartbeats, in nanoseconds.
 const FIGURES: u64 = 200_000_000;
-/// The longest sleep of a thread with a seat, in nanoseconds: heartbeats tell of steps, and leases
-/// are asked for.
+/// The longest sleep of a thread with a member slot, in nanoseconds: heartbeats tell of steps, and
+/// leases are asked for.
 pub(super) const LOOK: u64 = 4_000_000;
 
 /// By which view a worker of this process was removed; 0 while none was.
 pub(super) type Fence = Arc<AtomicU32>;
 
-/// A worker's seat.
-pub(super) struct Place {
-    seat: agent::Seat,
+/// A worker's member slot.
+pub(super) struct JoinedWorker {
+    member_slot: agent::MemberSlot,
     fence: Fence,
     /// Where locks of functions look for the view.
     views: Option<Arc<Views>>,
@@ -54,18 +54,23 @@ pub(super) struct Place {
     report_at: u64,
 }
 
-/// Gives each worker its seat.
-pub(super) fn seat_all(
+/// Gives each worker its member slot.
+pub(super) fn assign_member_slots(
     threads: &mut [Driver],
-    all: Vec<(WorkerId, Seat)>,
+    all: Vec<(WorkerId, MemberSlot)>,
     fence: &Fence,
     views: Option<&Arc<Views>>,
 ) {
-    let mut all: BTreeMap<WorkerId, Seat> = all.into_iter().collect();
-    for seat in threads.iter_mut().flat_map(|thread| &mut thread.seats) {
-        if let Some(place) = all.remove(&seat.worker.id()) {
+    let mut all: BTreeMap<WorkerId, MemberSlot> = all.into_iter().collect();
+    for member_slot in threads.iter_mut().flat_map(|thread| &mut thread.worker_slots) {
+        if let Some(place) = all.remove(&member_slot.worker.id()) {
             let views = views.cloned();
-            seat.place = Some(Place::take(place, &mut seat.worker, fence.clone(), views));
+            member_slot.place = Some(JoinedWorker::take(
+                place,
+                &mut member_slot.worker,
+                fence.clone(),
+                views,
+            ));
         }
     }
 }
@@ -77,10 +82,15 @@ fn tell(views: &Views, membership: &Membership) {
     views.tell(membership.view().number, incarnations, membership.incarnation().0);
 }
 
-impl Place {
+impl JoinedWorker {
     /// The worker begins to act by leases and views.
-    pub fn take(mut seat: agent::Seat, worker: &mut Worker, fence: Fence, views: Option<Arc<Views>>) -> Self {
-        let membership = seat.membership().clone();
+    pub fn take(
+        mut member_slot: agent::MemberSlot,
+        worker: &mut Worker,
+        fence: Fence,
+        views: Option<Arc<Views>>,
+    ) -> Self {
+        let membership = member_slot.membership().clone();
         if let Some(views) = &views {
             tell(views, &membership);
         }
@@ -92,8 +102,8 @@ impl Place {
         let shares = worker
             .runtime()
             .is_some_and(|runtime| !runtime.object_kinds().is_empty());
-        Place {
-            seat,
+        JoinedWorker {
+            member_slot,
             fence,
             views,
             known,
@@ -116,7 +126,7 @@ impl Place {
             Worker::Runtime(runtime) => runtime.membership_mut(),
         };
         let Some(membership) = membership else { return };
-        if self.seat.turn_with(now, membership) {
+        if self.member_slot.turn_with(now, membership) {
             let (number, is_fenced) = (membership.view().number, membership.is_fenced());
             let removed = gone_between(&self.known, membership.view());
             self.known = membership.view().clone();
@@ -134,13 +144,15 @@ impl Place {
         if self.shares
             && let Worker::Runtime(runtime) = worker
         {
-            while let Some(decision) = self.seat.decision() {
-                runtime.hear_of_decision(&decision);
+            while let Some(decision) = self.member_slot.decision() {
+                runtime.handle_decision(&decision);
             }
             if now >= self.report_at {
                 self.report_at = now.saturating_add(LOOK);
                 let report = runtime.objects_report();
-                report.into_iter().for_each(|report| self.seat.report(report));
+                report
+                    .into_iter()
+                    .for_each(|report| self.member_slot.report(report));
             }
         }
         if now >= self.figures_at {
@@ -164,13 +176,13 @@ impl Place {
             }
         };
         if is_linked && !std::mem::replace(&mut self.is_ready, true) {
-            self.seat.set_ready();
+            self.member_slot.set_ready();
         }
         let (at, cpu) = (
             monotonic_ns(),
             super::threads::cpu_ns(rustix::thread::gettid().as_raw_nonzero().get()),
         );
-        let figures = self.seat.figures();
+        let figures = self.member_slot.figures();
         if let Some((then, before)) = self.cpu.replace((at, cpu))
             && at > then
         {

@@ -128,9 +128,9 @@ pub(super) struct Inner {
 
 /// See the module's page. Of one worker.
 #[derive(Default, Debug)]
-pub struct Desk(RefCell<Inner>);
+pub struct PendingCalls(RefCell<Inner>);
 
-impl Desk {
+impl PendingCalls {
     /// Makes room for all there may be: once, when the first kind is opened.
     pub(super) fn make_room(&self) {
         let Ok(mut inner) = self.0.try_borrow_mut() else {
@@ -150,7 +150,8 @@ impl Desk {
         inner.gets = core::iter::repeat_n(0, KINDS_MAX).collect();
     }
 
-    /// Puts a call on the desk; the token of its answer, 0 where there will be none.
+    /// Puts a call on the table of pending calls; the token of its answer, 0 where there will be
+    /// none.
     pub(super) fn ask(&self, kind: u16, key: &[u8], what: What) -> Result<u64, Ended> {
         let key = Key::try_from(key).map_err(|_| Ended::KeyTooLong)?;
         let mut inner = self.0.try_borrow_mut().map_err(|_| Ended::Full)?;
@@ -199,7 +200,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Takes an answer off the desk.
+    /// Takes an answer off the table of pending calls.
     pub(super) fn take(&self, token: u64) -> Option<Result<Words, Ended>> {
         let mut inner = self.0.try_borrow_mut().ok()?;
         let slot = inner.slot(token)?;

@@ -3,11 +3,11 @@
 //! Not here: their meaning ([`crate::cluster::Snapshot`]), how they are shown ([`crate::report`],
 //! [`crate::metrics`]).
 
-use super::handle::{Answer, PATIENCE, Question};
-use super::{Part, Shared, WorkerPool};
+use super::handle::{PATIENCE, Question, WorkerAnswer};
+use super::{ProcessPart, Shared, WorkerPool};
 use crate::apply::joined::Joined;
 use crate::cluster::{LinkStats, PortStats, Snapshot};
-use crate::store::figures::{StoreStatus, VariablesStatus};
+use crate::store::stats::{StoreStatus, VariablesStatus};
 use runtime::PortCounters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Shared {
             uptime: self.began.elapsed(),
             numbers: [self.switches.keys().copied().collect(), Vec::new()],
             member: self.part.as_ref().map(|part| part.name.clone()),
-            others: self.part.as_ref().map(Part::others).unwrap_or_default(),
+            others: self.part.as_ref().map(ProcessPart::others).unwrap_or_default(),
             links: self.links(),
             trial: trial.0,
             went_back: trial.1,
@@ -28,7 +28,7 @@ impl Shared {
             ..Snapshot::default()
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
-            if let Ok(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
+            if let Ok(WorkerAnswer::Switch { stats, ports }) = switch.ask(Question::Stats) {
                 snapshot.switches.push(*stats);
                 let named = names.iter().zip(ports);
                 snapshot
@@ -50,7 +50,7 @@ impl Shared {
             .unwrap_or_default();
         let mut all = BTreeMap::new();
         for (number, runtime) in self.runtimes() {
-            if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
+            if let Ok(WorkerAnswer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 all.insert(number, *stats);
                 absent.remove(&number);
             } else {
