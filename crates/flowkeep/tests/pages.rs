@@ -318,7 +318,7 @@ fn every_metric_in_the_sources_is_on_the_page() {
         with_metrics.push(file.file_stem().unwrap().to_str().unwrap().to_owned());
     }
     for file in [
-        "metrics", "pools", "copies", "costs", "busy", "tables", "figures", "objects",
+        "metrics", "pools", "copies", "costs", "busy", "tables", "stats", "objects",
     ] {
         assert!(
             with_metrics.iter().any(|of| of == file),
