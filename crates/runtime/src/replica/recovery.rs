@@ -91,7 +91,7 @@ struct Staging {
     actor: u32,
     /// Of its keys.
     hashes: [u64; 2],
-    /// Whether another configuration let it in.
+    /// Whether another configuration let it in, or may have.
     is_of_before: bool,
     /// Of a copy of another runtime's flow: the time in it is none of its state. This runtime's
     /// entry in a store has the time that was left when it was written.
@@ -328,13 +328,16 @@ impl Keeper {
             self.count(core, recovery, slot, false);
             return true;
         };
+        let is_from_store = recovery.failed == core.settings.info.runtime;
         match stage(core, groups, copies, slot, (copy, chain), hashes) {
             Staged::As(actor) => recovery.staged.push_back(Staging {
                 slot,
                 actor,
                 hashes,
-                is_of_before,
-                lives_by_state: recovery.failed != core.settings.info.runtime,
+                // A store does not say under which settings a flow was opened: its functions are
+                // asked.
+                is_of_before: is_of_before || is_from_store && !super::is_broken("restored flows are asked"),
+                lives_by_state: !is_from_store,
             }),
             Staged::Here => self.count(core, recovery, slot, true),
             Staged::Lost => self.count(core, recovery, slot, false),

@@ -1,7 +1,7 @@
 //! Flows in a store: every worker is gone, and others begin with what the store has.
 
 use super::lent::Lender;
-use super::replica::{Stamp, out, reply, stamps_of};
+use super::replica::{Stamp, Stamped, out, reply, stamps_of};
 use super::sessions::{Members, SECOND};
 use super::spread::{Cluster, stored_cluster};
 use super::*;
@@ -13,7 +13,7 @@ use nf::variables::buffer::{Buffer, PUT, REMOVE};
 use nf::variables::open::{Carrier, Claimed, Element, Loader, Source};
 use nf::variables::shelf::Shelf;
 use nf::variables::{BATCHES_MAX, Consistency, Keeper, Kind, OpenError, PartitionStats};
-use nf::{Cx, FlowState, Packet, Time, Verdict, WorkerInfo, network_function};
+use nf::{Cx, FlowState, Keep, Packet, Time, Verdict, WorkerInfo, network_function};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -645,6 +645,48 @@ fn states_of_another_layout_are_refused() {
         20,
         "the test tells the difference"
     );
+    BROKEN.set("");
+}
+
+/// [`Stamp`] with other settings, which let no flow in.
+struct Strict;
+
+#[network_function]
+impl NetworkFunction for Strict {
+    const NAME: &'static str = "stamp";
+    const REASONS: &'static [&'static str] = &["not_allowed"];
+    type Config = NoConfig;
+    type Flow = Stamped;
+    type Group = ();
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Strict)
+    }
+    fn process(&self, _: &mut Packet, _: &mut Stamped, cx: &mut Cx<Self>) -> Verdict {
+        cx.drop("not_allowed")
+    }
+    fn configured(&self, _: &mut Stamped, cx: &mut Cx<Self>) -> Keep {
+        cx.cut("not_allowed")
+    }
+}
+
+/// Settings may have changed between the stop and the next start: flows that they do not let in end.
+#[test]
+fn restored_flows_are_asked_by_the_settings_in_force() {
+    let restored = || {
+        let shop = Shop::default();
+        let plan = stored(vec![factory::<Stamp>()], &shop);
+        let mut cluster = begin(1, 1, &plan, 0, WALL);
+        cluster.feed(0, (0..20).map(out));
+        pass_interval(&mut cluster);
+        drop(cluster);
+        let plan = stored(vec![factory::<Strict>()], &shop);
+        let mut cluster = begin(1, 1, &plan, 0, WALL + SECOND);
+        pass_interval(&mut cluster);
+        (flows(&cluster), shop.entries())
+    };
+    assert_eq!(restored(), (0, 0));
+    BROKEN.set("restored flows are asked");
+    assert_eq!(restored(), (20, 20), "the test tells the difference");
     BROKEN.set("");
 }
 
