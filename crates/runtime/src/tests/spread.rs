@@ -227,6 +227,8 @@ fn make(
             storing: storing.map(|(storing, _)| storing),
             wall: storing.map_or(0, |(_, wall)| wall),
             held_max,
+            // Small groups begin beside a large one.
+            moved_flows_max: 1024,
             ..Settings::alone(flows_max)
         };
         made.push(
