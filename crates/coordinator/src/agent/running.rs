@@ -102,7 +102,7 @@ pub enum AgentError {
     #[error("the coordinator's answer is not what it must be")]
     Answer,
     /// A worker acts still.
-    #[error("worker {0:?} has its seat still: a member leaves when all of its workers have ended")]
+    #[error("worker {0:?} has not ended: a member leaves when all of its workers have")]
     Acting(WorkerId),
     /// It is not known whether it has left.
     #[error("not left: {0}")]
