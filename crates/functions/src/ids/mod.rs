@@ -413,7 +413,7 @@ impl Ids {
                 });
                 scopes.packet = Some(Scope {
                     base: start,
-                    end: start + packet.payload().len() as u64,
+                    end: start.saturating_add(packet.payload().len() as u64),
                     new_from: was_at,
                 });
                 let position = flow.streams.half(half).position();

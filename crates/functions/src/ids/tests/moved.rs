@@ -2,6 +2,7 @@
 //! whatever bytes it is, it is served.
 
 use super::*;
+use crate::stream::Streams;
 use alloc::sync::Arc;
 use nf::by_hand::ByHand;
 use nf::plain::{bytes_of, from_bytes};
@@ -153,6 +154,26 @@ fn a_passed_flow_is_asked_again_by_other_rules() {
     assert_eq!(send(&mut first, 101, b"hello"), Verdict::Forward);
     assert_eq!(send(&mut first, 106, b"root"), Verdict::Forward);
     assert!(matches!(send(&mut second, 110, b"root"), Verdict::Drop(_)));
+}
+
+#[test]
+fn numbers_at_their_end_are_served() {
+    let streams = size_of::<Inspection>() - size_of::<Streams>();
+    let mut bytes = std::vec![0xff; size_of::<Inspection>()];
+    // Neither passed nor dropped, and not closed: both directions' next byte is known.
+    bytes[24] = 0;
+    for (place, marks) in [(20, 3), (44, 3), (48, 0)] {
+        bytes[streams + place] = marks;
+    }
+    let mut flow = from_bytes::<Inspection>(&bytes).expect("numbers only");
+    let (mut worker, mut packets) = (worker(RULES), Packets::new());
+    flow.rules = rule_set(RULES).hash();
+    assert_eq!(flow.streams.half(0).position(), u64::MAX);
+    for sequence in [u32::MAX, 15] {
+        let hello = segment(sequence, false, b"hello user root!");
+        let _ = process(&mut worker, &mut packets, &hello, &mut flow);
+    }
+    assert_eq!(flow.streams.half(0).position(), u64::MAX);
 }
 
 proptest! {
