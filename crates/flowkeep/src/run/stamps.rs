@@ -12,7 +12,8 @@
 //! form: a number with nine places, in seconds, and the date of EVE's `timestamp`; they become time
 //! of day where they are not. Workers that go by a capture have its time, which is time of day as
 //! it is. With the machine's clock a packet of a capture keeps the capture's time: a time behind
-//! [`MACHINE`] is time of day already.
+//! [`MACHINE`] is time of day already. A flow that began before the machine started, and moved here
+//! or came from a store, has a negative moment, and a date before 1970.
 //!
 //! Invariants: text in strings stays as it is, whatever a peer has put there; a line that has no
 //! moment stays as it is.
@@ -24,7 +25,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECOND: u64 = 1_000_000_000;
 /// No machine's clock says more than this: ten years since it started.
-const MACHINE: u64 = 10 * 365 * 86_400 * SECOND;
+const MACHINE: i64 = 10 * 365 * 86_400 * SECOND.cast_signed();
 /// The clocks may drift by so much before it is looked at: lines of one time stay so.
 const DRIFT: u64 = 1_000_000;
 
@@ -94,50 +95,55 @@ impl Stamps {
         out.push_str(rest);
     }
 
-    fn today(&self, moment: u64) -> u64 {
+    fn today(&self, moment: i64) -> u64 {
         match moment < MACHINE {
-            true => moment.saturating_add(self.offset),
-            false => moment,
+            true => self.offset.saturating_add_signed(moment),
+            false => moment.unsigned_abs(),
         }
     }
 }
 
-/// A moment in front of `text`, in seconds with nine places, and the text behind it.
-fn moment(text: &str) -> Option<(u64, &str)> {
+/// A moment in front of `text`, in seconds with nine places, and the text behind it. It may be as
+/// far before the machine's start as behind it.
+fn moment(text: &str) -> Option<(i64, &str)> {
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
     let seconds = digits(text);
     let places = text.get(seconds..)?.strip_prefix('.')?;
     if digits(places) != 9 {
         return None;
     }
     let (nanoseconds, behind) = places.split_at(9);
-    let whole: u64 = text.get(..seconds)?.parse().ok()?;
+    let whole: i64 = text.get(..seconds)?.parse().ok()?;
     let moment = whole
-        .checked_mul(SECOND)?
-        .checked_add(nanoseconds.parse().ok()?)?;
-    behind.starts_with([',', '}']).then_some((moment, behind))
+        .checked_mul(SECOND.cast_signed())?
+        .checked_add(nanoseconds.parse().ok()?)?
+        .checked_mul(sign)?;
+    let ends = behind.starts_with([',', '}']);
+    (ends && moment > -MACHINE).then_some((moment, behind))
 }
 
 fn digits(text: &str) -> usize {
     text.bytes().take_while(u8::is_ascii_digit).count()
 }
 
-/// A date as EVE has it, with the quote behind it, of the ten years that a machine's clock may say.
-fn date(text: &str) -> Option<(u64, &str)> {
+/// A date as EVE has it, with the quote behind it, of the ten years that a machine's clock may say,
+/// or the ten before.
+fn date(text: &str) -> Option<(i64, &str)> {
     const LENGTH: usize = "1970-01-01T00:16:40.000000+0000\"".len();
     let (date, behind) = text.split_at_checked(LENGTH)?;
-    let number = |from: usize, to: usize| date.get(from..to)?.parse::<u64>().ok();
+    let number = |from: usize, to: usize| date.get(from..to)?.parse::<u32>().ok().map(i64::from);
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let is_machines = (1970..1980).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    let is_machines = (1960..1980).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
     if !is_machines || !date.ends_with("+0000\"") {
         return None;
     }
-    let leap_days = |year: u64| (year - 1969) / 4;
+    let leap_days = |year: i64| (year - 1969).div_euclid(4);
     let days_before = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-    let leap_day = u64::from(month > 2 && year % 4 == 0);
+    let leap_day = i64::from(month > 2 && year % 4 == 0);
     let days =
         (year - 1970) * 365 + leap_days(year) + days_before.get(month as usize - 1)? + leap_day + day - 1;
     let second = number(11, 13)? * 3600 + number(14, 16)? * 60 + number(17, 19)?;
-    let moment = (days * 86_400 + second) * SECOND + number(20, 26)? * 1000;
+    let moment = (days * 86_400 + second) * SECOND.cast_signed() + number(20, 26)? * 1000;
     Some((moment, behind))
 }
 
@@ -236,12 +242,28 @@ mod tests {
             let moment = (day * 86_400 + 3_661) * SECOND + 7_000;
             let text = Rfc3339(moment).to_string();
             let eve = format!("{}+0000\",", &text[..26]);
-            assert_eq!(date(&eve), Some((moment, ",")), "{eve}");
+            assert_eq!(date(&eve), Some((moment.cast_signed(), ",")), "{eve}");
+        }
+        // `date --utc --date=1960-01-01 +%s`, and so on.
+        for (text, second) in [
+            ("1960-01-01T00:00:00", -315_619_200),
+            ("1960-02-29T12:00:00", -310_478_400),
+            ("1964-03-01T00:00:00", -184_204_800),
+            ("1968-12-31T23:59:59", -31_536_001),
+            ("1969-12-31T23:59:59", -1),
+        ] {
+            let eve = format!("{text}.500000+0000\",");
+            assert_eq!(
+                date(&eve),
+                Some((second * 1_000_000_000 + 500_000_000, ",")),
+                "{eve}"
+            );
         }
         for other in [
             "",
             "1970-13-01T00:16:40.000000+0000\"",
             "1980-01-01T00:16:40.000000+0000\"",
+            "1959-12-31T00:16:40.000000+0000\"",
             "é",
         ] {
             assert_eq!(date(other), None);
@@ -258,6 +280,24 @@ mod tests {
         let expected = "{\"time\":\"2026-11-20T18:46:14.000000005Z\",\
                         \"timestamp\":\"2026-11-20T18:46:13.250000+0000\",\"n\":1}\n";
         assert_eq!(told(TODAY, line), expected);
+    }
+
+    #[test]
+    fn moments_before_a_machine_started_become_times_of_day() {
+        let line = "{\"time\":2.000000000,\"start\":-5.000000000,\"end\":1.000000000,\"a\":-0.250000000}\n";
+        let expected = "{\"time\":\"2026-11-20T18:46:06.000000000Z\",\"start\":1795200359.000000000,\
+                        \"end\":1795200365.000000000,\"a\":1795200363.750000000}\n";
+        assert_eq!(told(TODAY, line), expected);
+        let line = "{\"time\":2.000000000,\"timestamp\":\"1969-12-31T23:59:55.250000+0000\"}\n";
+        let expected = "{\"time\":\"2026-11-20T18:46:06.000000000Z\",\
+                        \"timestamp\":\"2026-11-20T18:45:59.250000+0000\"}\n";
+        assert_eq!(told(TODAY, line), expected);
+        // In the first second behind 1970 there is nothing earlier.
+        assert_eq!(told(SECOND, "{\"a\":-5.000000000}"), "{\"a\":0.000000000}");
+        assert_eq!(
+            told(TODAY, "{\"a\":-9223372037.000000000}"),
+            "{\"a\":-9223372037.000000000}"
+        );
     }
 
     #[test]
@@ -280,7 +320,7 @@ mod tests {
         for text in [
             "{\"url\":\"\\\":1.000000000,\\\"timestamp\\\":\\\"1970-01-01T00:00:09.250000+0000\\\"\",\"x\":1.5}\n",
             "{\"url\":\"\\\\\\\":1.000000000,\"}\n",
-            "{\"x\":1.00000000,\"y\":1.0000000000,\"z\":-1.000000000,\"v\":99999999999999999999.000000000}\n",
+            "{\"x\":1.00000000,\"y\":1.0000000000,\"z\":--1.000000000,\"v\":99999999999999999999.000000000}\n",
             "no JSON at all\n",
             "{\"time\":\n",
             "",

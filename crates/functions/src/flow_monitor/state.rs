@@ -51,9 +51,11 @@ impl Flow {
             self.start = time;
         }
         self.end = self.end.max(time);
-        self.packets[me] += 1;
-        self.bytes[me] += u64::from(packet.wire_length());
-        self.ip_bytes[me] += ip_length(packet);
+        // Counts that came from elsewhere may be anything.
+        let add = |count: &mut u64, more| *count = count.saturating_add(more);
+        add(&mut self.packets[me], 1);
+        add(&mut self.bytes[me], packet.wire_length().into());
+        add(&mut self.ip_bytes[me], ip_length(packet));
         if let Some(tcp) = packet.tcp() {
             self.connection.on_segment(&tcp, direction);
         } else if packet.protocol() == protocol::UDP && !packet.has(flag::LATER_FRAGMENT) {

@@ -351,3 +351,19 @@ fn settings_are_times_or_none() {
         assert!(error.contains(word), "{wrong}: {error}");
     }
 }
+
+#[test]
+fn counts_at_their_end_stay_there() {
+    let most = [u64::MAX; 2];
+    let mut flow = Flow {
+        packets: most,
+        bytes: most,
+        ip_bytes: most,
+        ..Flow::default()
+    };
+    with_packet(&tcp(flags::ACK, 1, 5, 512), |packet| {
+        flow.on_packet(packet, Direction::Opening);
+        flow.on_packet(packet, Direction::Reply);
+    });
+    assert_eq!([flow.packets, flow.bytes, flow.ip_bytes], [most; 3]);
+}

@@ -286,7 +286,8 @@ impl HostLimits {
             None
         };
         if let Some(reason) = refused {
-            entry.refused[direction] += 1;
+            let refused = &mut entry.refused[direction];
+            *refused = refused.saturating_add(1);
             self.tell(entry, (opened, direction), reason, cx);
             if self.is_own(address, cx) {
                 cx.group().copy(address, entry);

@@ -181,14 +181,14 @@ impl Talk {
                         reader.left = reader.body;
                     }
                     reader.word_used = 0;
-                    reader.body += 1;
+                    reader.body = reader.body.saturating_add(1);
                     self.push(byte, Part::Uri);
                 }
                 _ => {
                     if reader.left > 0 {
                         reader.push(byte);
                     }
-                    reader.body += 1;
+                    reader.body = reader.body.saturating_add(1);
                     self.push(byte, Part::Uri);
                 }
             },
@@ -469,7 +469,7 @@ impl Reader {
     fn end_value(&mut self) {
         match self.header {
             Header::Length => {
-                let length = self.left + 1;
+                let length = self.left.saturating_add(1);
                 // Two lengths that differ are an attack (RFC 9112 6.3).
                 self.doubtful |= self.word_used == 0 || (self.length != 0 && self.length != length);
                 self.length = length;

@@ -461,6 +461,27 @@ proptest! {
 }
 
 #[test]
+fn numbers_at_their_end_are_served() {
+    let reader = |which: usize| which * size_of::<super::state::Reader>() + 24;
+    for (at, header) in (0..17).flat_map(|at| (0..4).map(move |header| (at, header))) {
+        let mut bytes = std::vec![0xff; size_of::<Exchange>()];
+        for which in 0..2 {
+            for (byte, value) in [(0, at), (1, header), (2, 1), (3, 1), (5, 1)] {
+                bytes[reader(which) + byte] = value;
+            }
+        }
+        for speaker in 0..2 {
+            let mut exchange = nf::plain::from_bytes::<Exchange>(&bytes).expect("a state");
+            let said = b" 1\n\r\nGET / HTTP/1.1\nhost: x\ncontent-length: 1\n\nab";
+            let talk = &mut exchange.talk;
+            talk.read(speaker, said, Time::default(), &mut |talk, _| talk.close());
+            talk.pass_over(speaker, 9, &mut |talk, _| talk.close());
+            talk.server_ended(&mut |_, _| {});
+        }
+    }
+}
+
+#[test]
 fn a_host_and_its_port_are_told_apart() {
     for (host, name, port) in [
         ("example.org:8080", "example.org", Some(8080)),

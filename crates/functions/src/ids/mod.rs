@@ -241,7 +241,7 @@ impl NetworkFunction for Ids {
             if flow.rules != 0 {
                 cx.count("states_of_other_rules");
             }
-            flow.begin(self.rules.hash());
+            flow.take_up(self.rules.hash());
         }
         if self.mode == Mode::Ips && flow.is(mark::DROPPED) {
             // The flow is not even followed: else a reset and a SYN that no end receives would end
@@ -291,7 +291,7 @@ impl NetworkFunction for Ids {
     }
 
     /// Flows go on: their state of other rules begins again with their next packet
-    /// ([`Inspection::begin`]). With the same rules the thresholds and counts go on, too.
+    /// ([`Inspection::take_up`]). With the same rules the thresholds and counts go on, too.
     fn take_over(&self, before: &Self) {
         if self.rules.hash() == before.rules.hash() {
             let (mut mine, mut old) = (self.work.borrow_mut(), before.work.borrow_mut());
@@ -413,7 +413,7 @@ impl Ids {
                 });
                 scopes.packet = Some(Scope {
                     base: start,
-                    end: start + packet.payload().len() as u64,
+                    end: start.saturating_add(packet.payload().len() as u64),
                     new_from: was_at,
                 });
                 let position = flow.streams.half(half).position();

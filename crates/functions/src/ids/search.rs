@@ -119,7 +119,7 @@ impl Search {
             if let Some(automaton) = &rules.automata[which] {
                 let first = if which == 0 { 0 } else { rules.first_folded };
                 *state = automaton.read(*state, bytes, &mut |pattern, read| {
-                    self.add(first + pattern, position + read as u64);
+                    self.add(first + pattern, position.saturating_add(read as u64));
                 });
             }
         }

@@ -14,8 +14,8 @@
 //!
 //! Automaton states, contents and flow bits are numbers that mean something in one rule set only.
 //! `rules` is that rule set's hash; a flow that comes to a worker with other rules begins again
-//! with them ([`Inspection::begin`]), but for the streams' sequence numbers. Segments that came
-//! early are held with the flow, not in its state ([`crate::stream`]).
+//! with them ([`Inspection::take_up`]), but for the streams' sequence numbers, and stays dropped if
+//! it was. Segments that came early are held with the flow, not in its state ([`crate::stream`]).
 //!
 //! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); a state copied byte
 //! by byte goes on as the original (`a_copied_state_goes_on`).
@@ -125,6 +125,15 @@ pub struct Inspection {
 }
 
 impl Inspection {
+    /// Begins again with another rule set. A flow that was dropped stays dropped: its bytes so far
+    /// are not read again, so no rule would find what they held. A flow that was passed is asked
+    /// again: the rule may be there no more.
+    pub fn take_up(&mut self, rules: u64) {
+        let dropped = self.marks & mark::DROPPED;
+        self.begin(rules);
+        self.marks |= dropped;
+    }
+
     /// Begins again with a rule set, or with a new connection.
     pub fn begin(&mut self, rules: u64) {
         *self = Inspection {

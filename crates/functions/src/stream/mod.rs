@@ -113,7 +113,7 @@ marks!(
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Half {
-    /// Bytes handed on and passed over so far.
+    /// Bytes handed on and passed over so far; it stays at the largest number there is.
     position: u64,
     /// Sequence number of the next byte.
     next: u32,
@@ -517,14 +517,14 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
 
     fn skip(&mut self, length: u32) {
         self.state.next = self.state.next.wrapping_add(length);
-        self.state.position += u64::from(length);
+        self.state.position = self.state.position.saturating_add(length.into());
         (self.on)(self.early, Piece::Gap { length });
     }
 
     fn hand_on(&mut self, bytes: &[u8]) {
         let position = self.state.position;
         self.state.next = self.state.next.wrapping_add(bytes.len() as u32);
-        self.state.position += bytes.len() as u64;
+        self.state.position = position.saturating_add(bytes.len() as u64);
         (self.on)(self.early, Piece::Bytes { bytes, position });
     }
 

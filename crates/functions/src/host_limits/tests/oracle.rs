@@ -332,3 +332,23 @@ fn what_a_host_has_spent_it_has_spent() {
     }
     assert_eq!(passed, [1, 1, 1, 0, 1]);
 }
+
+#[test]
+fn numbers_at_their_end_are_served() {
+    for rate in ["", "new_flows_per_second = \"none\""] {
+        let mut world = World::with(&std::format!("flows_per_host = 4\n{rate}"));
+        let bytes = std::vec![0xff; size_of::<Host>()];
+        let brought = from_bytes::<Host>(&bytes).expect("numbers only");
+        world.groups[0].1 = Host {
+            inside: Addr::v4(address(0)),
+            account: Addr::v4(address(0)),
+            ..brought
+        };
+        for _ in 0..6 {
+            world.open(0, 0, Side::Inside, address(0), [192, 0, 2, 1], false);
+        }
+        assert_eq!(world.groups[0].1.refused, [u64::MAX; 2]);
+        let rows = world.runtimes[0].function.rows("hosts", 9);
+        assert_eq!(rows, [row!["10.0.0.1", 4u32, u64::MAX, 0u32, u64::MAX]]);
+    }
+}

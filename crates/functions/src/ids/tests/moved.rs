@@ -2,6 +2,7 @@
 //! whatever bytes it is, it is served.
 
 use super::*;
+use crate::stream::Streams;
 use alloc::sync::Arc;
 use nf::by_hand::ByHand;
 use nf::plain::{bytes_of, from_bytes};
@@ -114,6 +115,65 @@ fn a_state_of_other_rules_begins_again() {
         ),
         Verdict::Drop(_)
     ));
+}
+
+#[test]
+fn a_dropped_flow_stays_dropped_by_other_rules() {
+    let one_more = format!("{RULES}\nalert tcp any any -> any 80 (content:\"unrelated\"; sid:3;)");
+    let mut packets = Packets::new();
+    let (mut first, mut second) = (worker(RULES), worker(&one_more));
+    let mut flow = Inspection::default();
+    let _ = process(&mut first, &mut packets, &segment(100, true, b""), &mut flow);
+    let hello = segment(101, false, b"hello ");
+    let _ = process(&mut first, &mut packets, &hello, &mut flow);
+    let reason = |verdict| match verdict {
+        Verdict::Drop(reason) => Ids::REASONS[reason.index()],
+        other => panic!("{other:?} is no drop"),
+    };
+    let root = segment(107, false, b"user  root");
+    let verdict = process(&mut first, &mut packets, &root, &mut flow);
+    assert_eq!(reason(verdict), "dropped_by_rule");
+    let next = segment(117, false, b"more");
+    for worker in [&mut second, &mut first] {
+        let verdict = process(worker, &mut packets, &next, &mut flow);
+        assert_eq!(reason(verdict), "flow_dropped");
+    }
+}
+
+#[test]
+fn a_passed_flow_is_asked_again_by_other_rules() {
+    let drops = "drop tcp any any -> any 80 (content:\"root\"; sid:2;)";
+    let passes = format!("pass tcp any any -> any 80 (content:\"hello\"; sid:1;)\n{drops}");
+    let mut packets = Packets::new();
+    let (mut first, mut second) = (worker(&passes), worker(drops));
+    let mut flow = Inspection::default();
+    let _ = process(&mut first, &mut packets, &segment(100, true, b""), &mut flow);
+    let mut send = |worker: &mut _, sequence, bytes: &[u8]| {
+        process(worker, &mut packets, &segment(sequence, false, bytes), &mut flow)
+    };
+    assert_eq!(send(&mut first, 101, b"hello"), Verdict::Forward);
+    assert_eq!(send(&mut first, 106, b"root"), Verdict::Forward);
+    assert!(matches!(send(&mut second, 110, b"root"), Verdict::Drop(_)));
+}
+
+#[test]
+fn numbers_at_their_end_are_served() {
+    let streams = size_of::<Inspection>() - size_of::<Streams>();
+    let mut bytes = std::vec![0xff; size_of::<Inspection>()];
+    // Neither passed nor dropped, and not closed: both directions' next byte is known.
+    bytes[24] = 0;
+    for (place, marks) in [(20, 3), (44, 3), (48, 0)] {
+        bytes[streams + place] = marks;
+    }
+    let mut flow = from_bytes::<Inspection>(&bytes).expect("numbers only");
+    let (mut worker, mut packets) = (worker(RULES), Packets::new());
+    flow.rules = rule_set(RULES).hash();
+    assert_eq!(flow.streams.half(0).position(), u64::MAX);
+    for sequence in [u32::MAX, 15] {
+        let hello = segment(sequence, false, b"hello user root!");
+        let _ = process(&mut worker, &mut packets, &hello, &mut flow);
+    }
+    assert_eq!(flow.streams.half(0).position(), u64::MAX);
 }
 
 proptest! {
