@@ -148,6 +148,23 @@ impl Ports {
         }
     }
 
+    /// A flow's host leaves: its blocks without a mapping have no slot here any more. Its blocks
+    /// stay taken, and a block that is used here again gets a slot again.
+    pub fn leave_empty(&mut self, host: &Host) {
+        let Some(number) = self.number_of(u32::from_be_bytes(host.outside)) else {
+            return;
+        };
+        for first in host.blocks() {
+            let Some(block) = self.block_of(number, *first) else {
+                continue;
+            };
+            let slot = self.slot_of[block as usize] as usize;
+            if slot != 0 && self.slots.is_empty(slot) {
+                self.drop_slot(slot);
+            }
+        }
+    }
+
     fn block(&self, block: u32) -> Block {
         let (address, first) = self.place(block);
         self.as_block(address.to_be_bytes(), first)

@@ -314,12 +314,15 @@ impl NetworkFunction for Nat {
     }
 
     fn departed(&self, flow: &Translation, why: Departure, cx: &mut Cx<Self>) {
+        let tables = &mut *self.tables.borrow_mut();
+        // A flow without a port of its host's may be the only one, and keep an empty block.
+        if why == Departure::Migrated && (!flow.is_translated() || flow.mapping == STATIC) {
+            tables.ports.leave_empty(cx.group());
+        }
         if !flow.is_translated() {
-            let refused = &mut self.tables.borrow_mut().refused;
-            refused.retain(|number| *number != cx.flow_number());
+            tables.refused.retain(|number| *number != cx.flow_number());
             return;
         }
-        let tables = &mut *self.tables.borrow_mut();
         match tables.sessions.end(cx.flow_number(), cx.clock()) {
             Some(Why::Wanted) => cx.count("flows_reclaimed"),
             Some(Why::Cleared) => cx.count("flows_cleared"),

@@ -152,7 +152,7 @@ pub(super) struct Ports {
     pub(super) reserved: Vec<u32>,
     /// Blocks that are in use and gone, a bit each; empty where there is none.
     gone: Vec<u64>,
-    slots: Slots,
+    pub(super) slots: Slots,
     random: u64,
     /// The block that [`Ports::prefetch`] was asked for last.
     fetched: ([u8; 4], u16),
@@ -384,7 +384,7 @@ impl Ports {
     }
 
     /// The block that holds a port of an address of the pool.
-    fn block_of(&self, number: u32, port: u16) -> Option<u32> {
+    pub(super) fn block_of(&self, number: u32, port: u16) -> Option<u32> {
         // The size is a power of two, and a division takes as long as the rest.
         let within = u32::from(port.checked_sub(self.first_port)? >> self.size.trailing_zeros());
         (within < self.blocks_per_address).then(|| number * self.blocks_per_address + within)
@@ -584,7 +584,7 @@ impl Ports {
         Some(slot)
     }
 
-    fn drop_slot(&mut self, slot: usize) {
+    pub(super) fn drop_slot(&mut self, slot: usize) {
         let block = self.slots.close(slot);
         self.slot_of[block as usize] = 0;
     }
@@ -740,17 +740,10 @@ impl Ports {
             if !self.slots.is_empty(slot) {
                 return;
             }
+            self.drop_slot(slot);
         }
         // With a block's last mapping; so the last block of all sees to those that had none.
-        for first in host.blocks() {
-            let Some(block) = self.block_of(number, *first) else {
-                continue;
-            };
-            let slot = self.slot_of[block as usize] as usize;
-            if slot != 0 && self.slots.is_empty(slot) {
-                self.drop_slot(slot);
-            }
-        }
+        self.leave_empty(host);
     }
 
     /// Capacities of what could grow.

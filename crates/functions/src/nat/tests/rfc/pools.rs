@@ -287,6 +287,48 @@ fn a_block_that_ends_elsewhere_stays_its_own_runtimes() {
     rig.assert_empty();
 }
 
+/// The flow that keeps the host holds no block: of a static mapping, or untouched.
+#[test]
+fn an_empty_block_of_a_host_that_moves_is_free_at_home_again() {
+    let config = Config {
+        static_mappings: vec![StaticMapping {
+            inside: "10.0.0.1:80".parse().unwrap(),
+            outside: "192.0.2.77:80".parse().unwrap(),
+            protocol: StaticProtocol::Udp,
+        }]
+        .into(),
+        other_protocols: OtherProtocols::Pass,
+        ..one_address()
+    };
+    for keeps in [udp((X1.0, 80), R1), other(X1.0, R1.0, 47)] {
+        let mut rig = Rig::with(config.clone(), 2, 1000).unwrap();
+        let free = |rig: &Rig| [0, 1].map(|at: usize| rig.nats[at].tables.borrow().ports.free_blocks());
+        let slots = |rig: &Rig| [0, 1].map(|at: usize| rig.nats[at].tables.borrow().ports.slots_used());
+        let before = free(&rig);
+        rig.send_inside(&keeps).sent();
+        let keeper = *rig.actors.keys().next().unwrap();
+        open(&mut rig, X1, R1);
+        let home = usize::from(free(&rig)[1] < before[1]);
+        let end_others = |rig: &mut Rig| {
+            let ids: Vec<_> = rig.actors.keys().copied().filter(|id| *id != keeper).collect();
+            ids.into_iter().for_each(|id| rig.expire(id));
+        };
+        end_others(&mut rig);
+        assert_eq!((rig.blocks.len(), slots(&rig)[home]), (1, 1), "an empty block is kept");
+        // Away, used and empty there, home and away again: no runtime but the host's has a slot.
+        for to in [1 - home, home, 1 - home] {
+            rig.migrate(Addr::v4(X1.0), to, nf::Arrival::Migrated);
+            assert_eq!(slots(&rig), [0, 0]);
+            open(&mut rig, X1, R1);
+            end_others(&mut rig);
+            assert_eq!((slots(&rig)[to], slots(&rig)[1 - to]), (1, 0));
+        }
+        rig.expire_all();
+        assert_eq!((free(&rig), slots(&rig)), (before, [0, 0]));
+        rig.assert_empty();
+    }
+}
+
 /// Flows out of a store, and another pool meanwhile: they end, and begin with an endpoint of this
 /// one.
 #[test]
