@@ -314,7 +314,11 @@ fn an_empty_block_of_a_host_that_moves_is_free_at_home_again() {
             ids.into_iter().for_each(|id| rig.expire(id));
         };
         end_others(&mut rig);
-        assert_eq!((rig.blocks.len(), slots(&rig)[home]), (1, 1), "an empty block is kept");
+        assert_eq!(
+            (rig.blocks.len(), slots(&rig)[home]),
+            (1, 1),
+            "an empty block is kept"
+        );
         // Away, used and empty there, home and away again: no runtime but the host's has a slot.
         for to in [1 - home, home, 1 - home] {
             rig.migrate(Addr::v4(X1.0), to, nf::Arrival::Migrated);
@@ -355,6 +359,91 @@ fn a_recovered_host_whose_address_is_gone_begins_again() {
     rig.migrate(Addr::v4(X1.0), 1, nf::Arrival::Recovered);
     let frame = rig.send_inside(&udp((X1.0, 4000), R1)).sent();
     assert_eq!(frame[26..29], [203, 0, 113]);
+}
+
+/// A host comes out of a store, or moves, to its block's home or another runtime, and a static
+/// mapping has a port of the block there; the home has heard that the block is in use, or has not.
+#[test]
+fn a_block_that_a_static_mapping_has_meanwhile_is_given_to_no_host() {
+    let small = Config {
+        block_size: 64,
+        ports: (1024, 1024 + 16 * 64 - 1),
+        ..one_address()
+    };
+    let reserving = std::sync::Arc::new(Config {
+        static_mappings: vec![StaticMapping {
+            inside: "10.0.0.9:80".parse().unwrap(),
+            outside: "203.0.113.1:1290".parse().unwrap(),
+            protocol: StaticProtocol::Udp,
+        }]
+        .into(),
+        ..small.clone()
+    });
+    let free = |rig: &Rig| [0, 1].map(|at: usize| rig.nats[at].tables.borrow().ports.free_blocks());
+    for (to, is_told) in [(0, false), (0, true), (1, false), (1, true)] {
+        let mut rig = Rig::with(small.clone(), 2, 1000).unwrap();
+        for n in 0..2 {
+            assert_eq!(open(&mut rig, (X1.0, 1290 + n), R1), (EXT, 1290 + n));
+        }
+        rig.nats = (0..2)
+            .map(|n| {
+                nf::NetworkFunction::new(&reserving, &crate::nat::tests::rig::worker(n, 2, 1000)).unwrap()
+            })
+            .collect();
+        let before = free(&rig);
+        if is_told {
+            let block = *rig.blocks.keys().next().unwrap();
+            for nat in &rig.nats {
+                nf::NetworkFunction::block_in_use(nat, block);
+            }
+        }
+        rig.migrate(Addr::v4(X1.0), to, nf::Arrival::Recovered);
+        assert_eq!((rig.count("arrivals_refused"), rig.mappings()), (2, 0));
+        for n in 0..64 {
+            let outside = open(&mut rig, (X1.0, 1290 + n), R1);
+            assert_ne!(outside.1 & !63, 1280, "{outside:?}");
+        }
+        rig.expire_all();
+        assert!(rig.blocks.is_empty() && rig.mappings() == 0);
+        assert_eq!(free(&rig), before, "to {to}, told {is_told}");
+    }
+}
+
+/// So does a host that has no port of its block, but a flow of a static mapping's.
+#[test]
+fn an_empty_block_that_a_static_mapping_has_meanwhile_is_not_used_again() {
+    let mapping = |inside: &str, outside: &str| StaticMapping {
+        inside: inside.parse().unwrap(),
+        outside: outside.parse().unwrap(),
+        protocol: StaticProtocol::Udp,
+    };
+    let with = |mappings: Vec<StaticMapping>| Config {
+        block_size: 64,
+        ports: (1024, 1024 + 16 * 64 - 1),
+        static_mappings: mappings.into(),
+        ..one_address()
+    };
+    let keeps = mapping("10.0.0.1:80", "192.0.2.77:80");
+    let reserving = with(vec![keeps.clone(), mapping("10.0.0.9:80", "203.0.113.1:1290")]);
+    for to in [0, 1] {
+        let mut rig = Rig::with(with(vec![keeps.clone()]), 2, 1000).unwrap();
+        open(&mut rig, (X1.0, 80), R1);
+        open(&mut rig, (X1.0, 1290), R1);
+        rig.expire(2);
+        assert_eq!(rig.blocks.len(), 1);
+        rig.nats = (0..2)
+            .map(|n| {
+                let worker = crate::nat::tests::rig::worker(n, 2, 1000);
+                nf::NetworkFunction::new(&std::sync::Arc::new(reserving.clone()), &worker).unwrap()
+            })
+            .collect();
+        rig.migrate(Addr::v4(X1.0), to, nf::Arrival::Recovered);
+        for n in 0..64 {
+            assert_ne!(open(&mut rig, (X1.0, 1290 + n), R1).1 & !63, 1280);
+        }
+        rig.expire_all();
+        assert!(rig.blocks.is_empty());
+    }
 }
 
 #[test]
