@@ -424,9 +424,9 @@ fn an_empty_block_that_a_static_mapping_has_meanwhile_is_not_used_again() {
         ..one_address()
     };
     let keeps = mapping("10.0.0.1:80", "192.0.2.77:80");
-    let reserving = with(vec![keeps.clone(), mapping("10.0.0.9:80", "203.0.113.1:1290")]);
+    let reserving = with(vec![keeps, mapping("10.0.0.9:80", "203.0.113.1:1290")]);
     for to in [0, 1] {
-        let mut rig = Rig::with(with(vec![keeps.clone()]), 2, 1000).unwrap();
+        let mut rig = Rig::with(with(vec![keeps]), 2, 1000).unwrap();
         open(&mut rig, (X1.0, 80), R1);
         open(&mut rig, (X1.0, 1290), R1);
         rig.expire(2);
@@ -444,6 +444,43 @@ fn an_empty_block_that_a_static_mapping_has_meanwhile_is_not_used_again() {
         rig.expire_all();
         assert!(rig.blocks.is_empty());
     }
+}
+
+/// A flow is refused, and its next packet opens it again. It ends by another way, and another flow
+/// has its number before the runtime asks.
+#[test]
+fn a_refused_flow_ends_and_no_other_with_its_number() {
+    let refuse = || {
+        let mut rig = Rig::with(one_address(), 2, 1000).unwrap();
+        open(&mut rig, X1, R1);
+        let other = std::sync::Arc::new(pool_of("198.18.7.0/32"));
+        rig.nats = (0..2)
+            .map(|n| nf::NetworkFunction::new(&other, &crate::nat::tests::rig::worker(n, 2, 1000)).unwrap())
+            .collect();
+        rig.migrate(Addr::v4(X1.0), 1, nf::Arrival::Recovered);
+        assert!(core::mem::take(&mut rig.recalls));
+        rig
+    };
+    let mut rig = refuse();
+    rig.send_inside(&udp(X1, R1)).sent();
+    rig.recall();
+    assert_eq!(rig.flow_count(), 0, "a flow that was opened again ends");
+    for is_opened in [false, true] {
+        let mut rig = refuse();
+        if is_opened {
+            rig.send_inside(&udp(X1, R1)).sent();
+        }
+        rig.expire(1);
+        open(&mut rig, (X1.0, 6000), R1);
+        rig.recall();
+        assert_eq!(rig.flow_count(), 1, "opened again: {is_opened}");
+    }
+    // Other settings come between.
+    let mut rig = refuse();
+    rig.config = std::sync::Arc::new(pool_of("198.18.7.0/32"));
+    rig.configure(pool_of("198.18.7.0/31")).unwrap();
+    rig.recall();
+    assert_eq!(rig.flow_count(), 0);
 }
 
 #[test]
