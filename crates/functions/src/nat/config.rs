@@ -516,9 +516,14 @@ impl Plan {
     /// Whether the block that begins there is of the pool.
     pub fn has_block(&self, addr: u32, first: u16) -> bool {
         let at = self.pool.partition_point(|(_, last)| *last < addr);
+        self.pool.get(at).is_some_and(|(first, _)| *first <= addr)
+            && self.block_ports().contains(&u32::from(first))
+    }
+
+    /// The ports of an address's blocks.
+    pub fn block_ports(&self) -> core::ops::Range<u32> {
         let begin = u32::from(self.first_port);
-        let end = begin + u32::from(self.blocks_per_address) * u32::from(self.block_size);
-        self.pool.get(at).is_some_and(|(first, _)| *first <= addr) && (begin..end).contains(&u32::from(first))
+        begin..begin + u32::from(self.blocks_per_address) * u32::from(self.block_size)
     }
 
     /// Whether a host may have a mapping to this external endpoint.

@@ -124,13 +124,10 @@ impl Ports {
         let Some(number) = self.number_of_block(block) else {
             return false;
         };
-        let (address, _) = self.place(number);
         let may = self.home_of(number) == u32::from(home)
             && !self.is_home(number)
             && self.slot_of[number as usize] == 0
-            && self.reserved.binary_search(&number).is_err()
-            && !self.is_gone(number)
-            && self.has(address);
+            && self.may_give(number);
         if may {
             self.starved = 0;
             self.set_free(number);
@@ -145,6 +142,56 @@ impl Ports {
             .filter(|number| !self.is_home(*number))
         {
             self.set_taken(number);
+        }
+    }
+
+    /// Whether the pool has a block, and no static mapping has a port of it.
+    pub(super) fn may_give(&self, block: u32) -> bool {
+        let (address, first) = self.place(block);
+        self.has(address)
+            && self.block_ports.contains(&u32::from(first))
+            && self.reserved.binary_search(&block).is_err()
+    }
+
+    /// A block is in use: it is not free here, and gone if no host may be given it. Whether one
+    /// may.
+    pub(super) fn hold(&mut self, block: u32) -> bool {
+        self.set_taken(block);
+        let may = self.may_give(block);
+        if !may {
+            self.gone.resize(self.slot_of.len().div_ceil(64), 0);
+            if let Some(word) = self.gone.get_mut(block as usize / 64) {
+                *word |= 1 << (block % 64);
+            }
+        }
+        may
+    }
+
+    /// A block is used no more, here or elsewhere: free, if it is of this part and a host may have
+    /// it.
+    pub(super) fn end_use(&mut self, block: u32) {
+        if let Some(word) = self.gone.get_mut(block as usize / 64) {
+            *word &= !(1 << (block % 64));
+        }
+        if self.is_home(block) && self.may_give(block) {
+            self.set_free(block);
+        }
+    }
+
+    /// A flow's host leaves: its blocks without a mapping have no slot here any more. Its blocks
+    /// stay taken, and a block that is used here again gets a slot again.
+    pub fn leave_empty(&mut self, host: &Host) {
+        let Some(number) = self.number_of(u32::from_be_bytes(host.outside)) else {
+            return;
+        };
+        for first in host.blocks() {
+            let Some(block) = self.block_of(number, *first) else {
+                continue;
+            };
+            let slot = self.slot_of[block as usize] as usize;
+            if slot != 0 && self.slots.is_empty(slot) {
+                self.drop_slot(slot);
+            }
         }
     }
 

@@ -54,6 +54,7 @@ mod mappings;
 mod open;
 mod pool;
 mod ports;
+mod refused;
 mod sessions;
 mod slots;
 mod state;
@@ -84,6 +85,7 @@ use nf::{
     network_function, row,
 };
 use ports::{Ports, space_of};
+use refused::Refused;
 use sessions::{Sessions, Why};
 use state::{PHASES, STATIC, how};
 use wire::HashSeed;
@@ -112,8 +114,8 @@ struct Tables {
     ports: Ports,
     sessions: Sessions,
     alarm: Alarm,
-    /// Flows that have come and do not fit this pool, by their numbers: they are to end.
-    refused: Vec<u32>,
+    /// Flows that have come and do not fit this pool.
+    refused: Refused,
 }
 
 #[cfg(test)]
@@ -247,7 +249,7 @@ impl NetworkFunction for Nat {
                 mappings: Mappings::new(flows_max, peers, seed(worker.seed)),
                 sessions: Sessions::new(flows_max, ports.slots_max()),
                 alarm: Alarm::default(),
-                refused: Vec::new(),
+                refused: Refused::new(flows_max),
                 ports,
             }),
             plan,
@@ -314,12 +316,15 @@ impl NetworkFunction for Nat {
     }
 
     fn departed(&self, flow: &Translation, why: Departure, cx: &mut Cx<Self>) {
+        let tables = &mut *self.tables.borrow_mut();
+        // A flow without a port of its host's may be the only one, and keep an empty block.
+        if why == Departure::Migrated && (!flow.is_translated() || flow.mapping == STATIC) {
+            tables.ports.leave_empty(cx.group());
+        }
+        tables.refused.end(cx.flow_number());
         if !flow.is_translated() {
-            let refused = &mut self.tables.borrow_mut().refused;
-            refused.retain(|number| *number != cx.flow_number());
             return;
         }
-        let tables = &mut *self.tables.borrow_mut();
         match tables.sessions.end(cx.flow_number(), cx.clock()) {
             Some(Why::Wanted) => cx.count("flows_reclaimed"),
             Some(Why::Cleared) => cx.count("flows_cleared"),
@@ -393,6 +398,7 @@ impl NetworkFunction for Nat {
         let (mine, old) = (&mut *self.tables.borrow_mut(), &mut *before.tables.borrow_mut());
         core::mem::swap(&mut mine.mappings, &mut old.mappings);
         core::mem::swap(&mut mine.sessions, &mut old.sessions);
+        core::mem::swap(&mut mine.refused, &mut old.refused);
         mine.ports.succeed(&mut old.ports, &self.plan);
         mine.sessions.widen(mine.ports.slots_max());
     }
@@ -425,9 +431,12 @@ impl NetworkFunction for Nat {
 
     fn recall(&self) -> Recall {
         let tables = &mut *self.tables.borrow_mut();
-        match tables.refused.pop() {
-            Some(number) => Recall::Flow(number),
-            None => tables.sessions.recall(),
+        if let Some(number) = tables.refused.next_marked() {
+            return Recall::Flow(number);
+        }
+        match tables.sessions.recall() {
+            Recall::Nothing if tables.refused.is_any() => Recall::Later,
+            answer => answer,
         }
     }
 

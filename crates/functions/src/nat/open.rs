@@ -427,7 +427,7 @@ impl Nat {
             // The flow ends, and its next packet opens it with an endpoint that the pool has.
             *flow = Translation::default();
             cx.count("arrivals_refused");
-            tables.refused.push(cx.flow_number());
+            tables.refused.mark(cx.flow_number());
             cx.recall();
             return;
         };

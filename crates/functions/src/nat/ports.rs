@@ -17,7 +17,9 @@
 //! that the new settings do not have (their address or ports are gone, or a static mapping has one
 //! of them now) are *gone*: they are numbered on, since their ports come back one by one as their
 //! flows end, but no host gets a port from them, and the last port that comes back releases the
-//! block. A host that has nothing else gets an external address like a new one.
+//! block. A host that has nothing else gets an external address like a new one. A block of a host
+//! that arrives, from another runtime or out of a store, is gone here in the same way; mappings on
+//! it are not taken in.
 //!
 //! Which ports of a block are in use, and which comes next, is its slot's business (`slots`).
 //!
@@ -35,6 +37,7 @@ use super::alloc::vec::Vec;
 use super::config::{ANY, Plan};
 use super::slots::Slots;
 use super::state::{Host, V4Endpoint};
+use core::ops::Range;
 use nf::{Addr, Block, BlockWas};
 use wire::memory::prefetch;
 use wire::protocol;
@@ -127,6 +130,8 @@ pub(super) struct Ports {
     pub(super) addresses: u32,
     pub(super) blocks_per_address: u32,
     first_port: u16,
+    /// The ports of the pool's blocks; numbered are such as have blocks that are gone, too.
+    pub(super) block_ports: Range<u32>,
     pub(super) size: u16,
     host_blocks_max: usize,
     pub(super) home: (u32, u32),
@@ -150,9 +155,10 @@ pub(super) struct Ports {
     pub(super) slot_of: Vec<u32>,
     /// Blocks that static mappings keep from being given out, sorted.
     pub(super) reserved: Vec<u32>,
-    /// Blocks that are in use and gone, a bit each; empty where there is none.
-    gone: Vec<u64>,
-    slots: Slots,
+    /// Blocks that are in use and gone, a bit each; empty where there is none. None of these may be
+    /// given to a host ([`Ports::may_give`]).
+    pub(super) gone: Vec<u64>,
+    pub(super) slots: Slots,
     random: u64,
     /// The block that [`Ports::prefetch`] was asked for last.
     fetched: ([u8; 4], u16),
@@ -190,6 +196,7 @@ impl Ports {
             addresses,
             blocks_per_address,
             first_port: layout.first_port,
+            block_ports: plan.block_ports(),
             size: plan.block_size,
             host_blocks_max: plan.blocks_per_host,
             home,
@@ -205,7 +212,7 @@ impl Ports {
             starved: 0,
             slot_of: vec![0; blocks],
             reserved: Vec::new(),
-            gone: Vec::new(),
+            gone: Vec::with_capacity(blocks.div_ceil(64)),
             slots: Slots::new(blocks.min(flows_max as usize), plan.block_size),
             random,
             fetched: ([0; 4], 0),
@@ -262,14 +269,11 @@ impl Ports {
                 debug_assert!(slot == 0, "the layout has every block in use");
                 continue;
             };
-            self.set_taken(new);
             if slot != 0 {
                 self.slot_of[new as usize] = slot;
                 self.slots.renumber(slot as usize, new);
             }
-            if !plan.has_block(address, first) || self.reserved.binary_search(&new).is_ok() {
-                self.set_gone(new);
-            }
+            self.hold(new);
         }
     }
 
@@ -277,23 +281,7 @@ impl Ports {
     fn is_given(&self, block: u32) -> bool {
         let (word, bit) = self.free_bit(block);
         let is_free = self.free[word] & bit != 0;
-        let is_kept = self.reserved.binary_search(&block).is_ok();
-        let (address, _) = self.place(block);
-        self.is_home(block) && !is_free && !is_kept && (self.is_gone(block) || self.has(address))
-    }
-
-    /// A block that is gone is used no more, here or elsewhere: no host is given it before a plan
-    /// has it again.
-    fn retire(&mut self, block: u32) {
-        self.gone[block as usize / 64] &= !(1 << (block % 64));
-        if let Err(at) = self.reserved.binary_search(&block) {
-            self.reserved.insert(at, block);
-        }
-    }
-
-    fn set_gone(&mut self, block: u32) {
-        self.gone.resize(self.slot_of.len().div_ceil(64), 0);
-        self.gone[block as usize / 64] |= 1 << (block % 64);
+        self.is_home(block) && !is_free && (self.is_gone(block) || self.may_give(block))
     }
 
     /// Whether a block is in use and not the pool's any more.
@@ -384,7 +372,7 @@ impl Ports {
     }
 
     /// The block that holds a port of an address of the pool.
-    fn block_of(&self, number: u32, port: u16) -> Option<u32> {
+    pub(super) fn block_of(&self, number: u32, port: u16) -> Option<u32> {
         // The size is a power of two, and a division takes as long as the rest.
         let within = u32::from(port.checked_sub(self.first_port)? >> self.size.trailing_zeros());
         (within < self.blocks_per_address).then(|| number * self.blocks_per_address + within)
@@ -565,14 +553,14 @@ impl Ports {
     }
 
     /// The slot of a block that is in use, made if it has none here yet (its host has just
-    /// arrived).
+    /// arrived); none is made of a block that is gone.
     fn slot(&mut self, number: u32, first: u16) -> Option<usize> {
         let block = self.block_of(number, first)?;
         match self.slot_of[block as usize] {
-            0 => {
-                self.set_taken(block);
-                self.make_slot(block)
-            }
+            0 => match self.hold(block) {
+                true => self.make_slot(block),
+                false => None,
+            },
             slot => Some(slot as usize),
         }
     }
@@ -584,7 +572,7 @@ impl Ports {
         Some(slot)
     }
 
-    fn drop_slot(&mut self, slot: usize) {
+    pub(super) fn drop_slot(&mut self, slot: usize) {
         let block = self.slots.close(slot);
         self.slot_of[block as usize] = 0;
     }
@@ -609,6 +597,7 @@ impl Ports {
                 host.remove(first);
             }
             self.drop_slot(slot);
+            self.end_use(block);
             return Some(self.as_block(outside.addr, first));
         }
         // A host that opens one flow at a time would claim and release a block each time: one empty
@@ -639,11 +628,7 @@ impl Ports {
         if slot != 0 {
             self.drop_slot(slot);
         }
-        if self.is_gone(block) {
-            self.retire(block);
-        } else if self.is_home(block) {
-            self.set_free(block);
-        }
+        self.end_use(block);
         self.as_block(host.outside, first)
     }
 
@@ -661,8 +646,14 @@ impl Ports {
         };
         let (word, bit) = self.free_bit(block);
         let is_free = self.free[word] & bit != 0;
-        self.set_taken(block);
-        match (is_free, self.is_home(block)) {
+        let is_home = self.is_home(block);
+        // Another runtime's block that comes here with its host is looked at then.
+        if is_home {
+            self.hold(block);
+        } else {
+            self.set_taken(block);
+        }
+        match (is_free, is_home) {
             (true, _) => BlockWas::Free,
             (false, true) => BlockWas::Out,
             (false, false) => BlockWas::Anothers,
@@ -675,11 +666,7 @@ impl Ports {
             && self.is_home(block)
             && (self.slot_of[block as usize] == 0 || wire::planted::is("slotted_block_taken_back"))
         {
-            if self.is_gone(block) {
-                self.retire(block);
-            } else {
-                self.set_free(block);
-            }
+            self.end_use(block);
         }
     }
 
@@ -703,7 +690,8 @@ impl Ports {
         }
     }
 
-    /// Marks the port of a mapping that has arrived with its host, and the host's blocks as taken.
+    /// Marks the port of a mapping that has arrived with its host, and the host's blocks as taken;
+    /// `false` if no host may have the port here.
     pub fn adopt(&mut self, host: &Host, outside: V4Endpoint, space: usize) -> bool {
         let Some(number) = self.number_of(outside.number()) else {
             return false;
@@ -711,14 +699,19 @@ impl Ports {
         if host.outside != outside.addr || !host.blocks().contains(&self.first_of(outside.port)) {
             return false;
         }
-        let block = self.block_of(number, outside.port);
-        if block.is_some_and(|block| self.slot_of[block as usize] == 0) {
+        let Some(block) = self.block_of(number, outside.port) else {
+            return false;
+        };
+        if self.slot_of[block as usize] == 0 {
             // The first mapping of a block: of a host that has just arrived.
             for first in host.blocks() {
                 if let Some(block) = self.block_of(number, *first) {
-                    self.set_taken(block);
+                    self.hold(block);
                 }
             }
+        }
+        if self.is_gone(block) {
+            return false;
         }
         match self.slot(number, self.first_of(outside.port)) {
             Some(slot) => self.slots.take(slot, outside.port, space),
@@ -740,17 +733,10 @@ impl Ports {
             if !self.slots.is_empty(slot) {
                 return;
             }
+            self.drop_slot(slot);
         }
         // With a block's last mapping; so the last block of all sees to those that had none.
-        for first in host.blocks() {
-            let Some(block) = self.block_of(number, *first) else {
-                continue;
-            };
-            let slot = self.slot_of[block as usize] as usize;
-            if slot != 0 && self.slots.is_empty(slot) {
-                self.drop_slot(slot);
-            }
-        }
+        self.leave_empty(host);
     }
 
     /// Capacities of what could grow.

@@ -274,8 +274,30 @@ fn of_ports(first: u16, last: u16) -> Plan {
     Plan::new(&config).unwrap()
 }
 
+/// A plan with all ports, and a static mapping of one.
+fn reserving(port: u16) -> Plan {
+    let outside = std::format!("203.0.113.1:{port}");
+    let mapping = StaticMapping {
+        inside: "10.0.0.200:80".parse().unwrap(),
+        outside: outside.parse().unwrap(),
+        protocol: StaticProtocol::Udp,
+    };
+    let config = Config {
+        ports: (FIRST, LAST),
+        block_size: 64,
+        static_mappings: vec![mapping].into(),
+        ..pool_of("203.0.113.1/32")
+    };
+    Plan::new(&config).unwrap()
+}
+
 #[test]
 fn a_block_that_is_lent_out_is_not_given_again_through_changes() {
+    [false, true].into_iter().for_each(lend_and_change);
+}
+
+/// The change takes the block's ports from the pool, or reserves the block.
+fn lend_and_change(reserves: bool) {
     let space = space_of(wire::protocol::UDP).unwrap();
     let all = of_ports(FIRST, LAST);
     let mut homes: Vec<Ports> = (0..2)
@@ -303,8 +325,11 @@ fn a_block_that_is_lent_out_is_not_given_again_through_changes() {
         FIRST => (FIRST + 64, LAST),
         first => (FIRST, first - 1),
     };
-    for (first, last) in [without, (FIRST, LAST)] {
-        let plan = of_ports(first, last);
+    let change = match reserves {
+        true => reserving(block.first),
+        false => of_ports(without.0, without.1),
+    };
+    for plan in [change, of_ports(FIRST, LAST)] {
         homes = homes
             .into_iter()
             .zip(0..)
@@ -340,6 +365,36 @@ fn a_block_that_is_lent_out_is_not_given_again_through_changes() {
     let mut new = Ports::new(&all, home as u16, 2, 1000, 7);
     new.succeed(&mut homes[home], &all);
     assert_eq!(takes_all(&mut new), [block]);
+}
+
+#[test]
+fn blocks_that_were_gone_are_free_when_the_pool_has_them_again() {
+    let settings = |ports: (u16, u16), has_static: bool| Settings {
+        pool: vec!["203.0.113.1/32"],
+        ports,
+        has_static,
+        blocks: 2,
+    };
+    let whole = (FIRST, FIRST + 7 * 64 - 1);
+    let changes = [
+        settings(whole, true),
+        settings((FIRST, FIRST + 4 * 64 - 1), false),
+    ];
+    for change in changes {
+        let mut rig = Rig::new(settings(whole, false).config());
+        let free = |rig: &Rig| rig.nats[0].tables.borrow().ports.free_blocks();
+        for host in 0..7 {
+            let from = ([10, 0, 0, host], FIRST + u16::from(host) * 64);
+            rig.send_inside(&udp(from, ([198, 51, 100, 7], 53))).sent();
+        }
+        for settings in [&change, &settings(whole, true), &settings(whole, false)] {
+            rig.configure(settings.config()).unwrap();
+            rig.ask_all();
+        }
+        rig.expire_all();
+        rig.assert_empty();
+        assert_eq!(free(&rig), 7, "{change:?}");
+    }
 }
 
 #[test]

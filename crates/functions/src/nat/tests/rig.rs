@@ -85,7 +85,8 @@ pub struct Rig {
     pool: Pool,
     next: usize,
     numbers: Vec<u32>,
-    recalls: bool,
+    /// Whether the function wants to be asked behind the next packet.
+    pub recalls: bool,
     pub now: u64,
     /// Flows that were not asked since the settings changed.
     pub unasked: std::collections::BTreeSet<usize>,
@@ -424,6 +425,9 @@ impl Rig {
                         Some(group),
                         "{block:?} was not the group's"
                     );
+                    if let BlockEffect::Returned(_, home) = effect {
+                        self.nats[usize::from(home)].block_returned(block);
+                    }
                 }
             }
         }

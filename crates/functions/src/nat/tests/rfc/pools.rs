@@ -287,6 +287,52 @@ fn a_block_that_ends_elsewhere_stays_its_own_runtimes() {
     rig.assert_empty();
 }
 
+/// The flow that keeps the host holds no block: of a static mapping, or untouched.
+#[test]
+fn an_empty_block_of_a_host_that_moves_is_free_at_home_again() {
+    let config = Config {
+        static_mappings: vec![StaticMapping {
+            inside: "10.0.0.1:80".parse().unwrap(),
+            outside: "192.0.2.77:80".parse().unwrap(),
+            protocol: StaticProtocol::Udp,
+        }]
+        .into(),
+        other_protocols: OtherProtocols::Pass,
+        ..one_address()
+    };
+    for keeps in [udp((X1.0, 80), R1), other(X1.0, R1.0, 47)] {
+        let mut rig = Rig::with(config.clone(), 2, 1000).unwrap();
+        let free = |rig: &Rig| [0, 1].map(|at: usize| rig.nats[at].tables.borrow().ports.free_blocks());
+        let slots = |rig: &Rig| [0, 1].map(|at: usize| rig.nats[at].tables.borrow().ports.slots_used());
+        let before = free(&rig);
+        rig.send_inside(&keeps).sent();
+        let keeper = *rig.actors.keys().next().unwrap();
+        open(&mut rig, X1, R1);
+        let home = usize::from(free(&rig)[1] < before[1]);
+        let end_others = |rig: &mut Rig| {
+            let ids: Vec<_> = rig.actors.keys().copied().filter(|id| *id != keeper).collect();
+            ids.into_iter().for_each(|id| rig.expire(id));
+        };
+        end_others(&mut rig);
+        assert_eq!(
+            (rig.blocks.len(), slots(&rig)[home]),
+            (1, 1),
+            "an empty block is kept"
+        );
+        // Away, used and empty there, home and away again: no runtime but the host's has a slot.
+        for to in [1 - home, home, 1 - home] {
+            rig.migrate(Addr::v4(X1.0), to, nf::Arrival::Migrated);
+            assert_eq!(slots(&rig), [0, 0]);
+            open(&mut rig, X1, R1);
+            end_others(&mut rig);
+            assert_eq!((slots(&rig)[to], slots(&rig)[1 - to]), (1, 0));
+        }
+        rig.expire_all();
+        assert_eq!((free(&rig), slots(&rig)), (before, [0, 0]));
+        rig.assert_empty();
+    }
+}
+
 /// Flows out of a store, and another pool meanwhile: they end, and begin with an endpoint of this
 /// one.
 #[test]
@@ -313,6 +359,128 @@ fn a_recovered_host_whose_address_is_gone_begins_again() {
     rig.migrate(Addr::v4(X1.0), 1, nf::Arrival::Recovered);
     let frame = rig.send_inside(&udp((X1.0, 4000), R1)).sent();
     assert_eq!(frame[26..29], [203, 0, 113]);
+}
+
+/// A host comes out of a store, or moves, to its block's home or another runtime, and a static
+/// mapping has a port of the block there; the home has heard that the block is in use, or has not.
+#[test]
+fn a_block_that_a_static_mapping_has_meanwhile_is_given_to_no_host() {
+    let small = Config {
+        block_size: 64,
+        ports: (1024, 1024 + 16 * 64 - 1),
+        ..one_address()
+    };
+    let reserving = std::sync::Arc::new(Config {
+        static_mappings: vec![StaticMapping {
+            inside: "10.0.0.9:80".parse().unwrap(),
+            outside: "203.0.113.1:1290".parse().unwrap(),
+            protocol: StaticProtocol::Udp,
+        }]
+        .into(),
+        ..small.clone()
+    });
+    let free = |rig: &Rig| [0, 1].map(|at: usize| rig.nats[at].tables.borrow().ports.free_blocks());
+    for (to, is_told) in [(0, false), (0, true), (1, false), (1, true)] {
+        let mut rig = Rig::with(small.clone(), 2, 1000).unwrap();
+        for n in 0..2 {
+            assert_eq!(open(&mut rig, (X1.0, 1290 + n), R1), (EXT, 1290 + n));
+        }
+        rig.nats = (0..2)
+            .map(|n| {
+                nf::NetworkFunction::new(&reserving, &crate::nat::tests::rig::worker(n, 2, 1000)).unwrap()
+            })
+            .collect();
+        let before = free(&rig);
+        if is_told {
+            let block = *rig.blocks.keys().next().unwrap();
+            for nat in &rig.nats {
+                nf::NetworkFunction::block_in_use(nat, block);
+            }
+        }
+        rig.migrate(Addr::v4(X1.0), to, nf::Arrival::Recovered);
+        assert_eq!((rig.count("arrivals_refused"), rig.mappings()), (2, 0));
+        for n in 0..64 {
+            let outside = open(&mut rig, (X1.0, 1290 + n), R1);
+            assert_ne!(outside.1 & !63, 1280, "{outside:?}");
+        }
+        rig.expire_all();
+        assert!(rig.blocks.is_empty() && rig.mappings() == 0);
+        assert_eq!(free(&rig), before, "to {to}, told {is_told}");
+    }
+}
+
+/// So does a host that has no port of its block, but a flow of a static mapping's.
+#[test]
+fn an_empty_block_that_a_static_mapping_has_meanwhile_is_not_used_again() {
+    let mapping = |inside: &str, outside: &str| StaticMapping {
+        inside: inside.parse().unwrap(),
+        outside: outside.parse().unwrap(),
+        protocol: StaticProtocol::Udp,
+    };
+    let with = |mappings: Vec<StaticMapping>| Config {
+        block_size: 64,
+        ports: (1024, 1024 + 16 * 64 - 1),
+        static_mappings: mappings.into(),
+        ..one_address()
+    };
+    let keeps = mapping("10.0.0.1:80", "192.0.2.77:80");
+    let reserving = with(vec![keeps, mapping("10.0.0.9:80", "203.0.113.1:1290")]);
+    for to in [0, 1] {
+        let mut rig = Rig::with(with(vec![keeps]), 2, 1000).unwrap();
+        open(&mut rig, (X1.0, 80), R1);
+        open(&mut rig, (X1.0, 1290), R1);
+        rig.expire(2);
+        assert_eq!(rig.blocks.len(), 1);
+        rig.nats = (0..2)
+            .map(|n| {
+                let worker = crate::nat::tests::rig::worker(n, 2, 1000);
+                nf::NetworkFunction::new(&std::sync::Arc::new(reserving.clone()), &worker).unwrap()
+            })
+            .collect();
+        rig.migrate(Addr::v4(X1.0), to, nf::Arrival::Recovered);
+        for n in 0..64 {
+            assert_ne!(open(&mut rig, (X1.0, 1290 + n), R1).1 & !63, 1280);
+        }
+        rig.expire_all();
+        assert!(rig.blocks.is_empty());
+    }
+}
+
+/// A flow is refused, and its next packet opens it again. It ends by another way, and another flow
+/// has its number before the runtime asks.
+#[test]
+fn a_refused_flow_ends_and_no_other_with_its_number() {
+    let refuse = || {
+        let mut rig = Rig::with(one_address(), 2, 1000).unwrap();
+        open(&mut rig, X1, R1);
+        let other = std::sync::Arc::new(pool_of("198.18.7.0/32"));
+        rig.nats = (0..2)
+            .map(|n| nf::NetworkFunction::new(&other, &crate::nat::tests::rig::worker(n, 2, 1000)).unwrap())
+            .collect();
+        rig.migrate(Addr::v4(X1.0), 1, nf::Arrival::Recovered);
+        assert!(core::mem::take(&mut rig.recalls));
+        rig
+    };
+    let mut rig = refuse();
+    rig.send_inside(&udp(X1, R1)).sent();
+    rig.recall();
+    assert_eq!(rig.flow_count(), 0, "a flow that was opened again ends");
+    for is_opened in [false, true] {
+        let mut rig = refuse();
+        if is_opened {
+            rig.send_inside(&udp(X1, R1)).sent();
+        }
+        rig.expire(1);
+        open(&mut rig, (X1.0, 6000), R1);
+        rig.recall();
+        assert_eq!(rig.flow_count(), 1, "opened again: {is_opened}");
+    }
+    // Other settings come between.
+    let mut rig = refuse();
+    rig.config = std::sync::Arc::new(pool_of("198.18.7.0/32"));
+    rig.configure(pool_of("198.18.7.0/31")).unwrap();
+    rig.recall();
+    assert_eq!(rig.flow_count(), 0);
 }
 
 #[test]
