@@ -140,7 +140,7 @@ fn lacks_subject(text: &str) -> bool {
                 .is_some_and(|begin| begin.eq_ignore_ascii_case(opening)),
             false => sentence.starts_with(*opening),
         };
-        OPENINGS.iter().any(|opening| fits(opening)) && !sentence.contains('?')
+        OPENINGS.iter().any(fits) && !sentence.contains('?')
     };
     begins(behind_marks, false)
         || ENDS.iter().any(|end| {
