@@ -2,8 +2,7 @@
 //!
 //! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on
 //! when they opened. The rest, TCP's windows, is *lazy*: it changes with every segment and is
-//! learnt again after a recovery (`relearn`), unless it was copied like the rest; a mark says so
-//! until that is done.
+//! learnt again after a recovery (`relearn`), unless it was copied like the rest.
 //!
 //! ```text
 //! phase marks scales options │ halves[0]  halves[1] │ began last_end last_ack last_window last_offer last_seen
@@ -98,9 +97,6 @@ pub mod mark {
     pub const CROSSED: u8 = 16;
     /// ICMP: and has been answered.
     pub const CROSSED_REPLIED: u8 = 32;
-    /// TCP: behind a recovery the windows are learnt again; till those of both ends are known they
-    /// condemn nothing.
-    pub const RELEARNS: u8 = 64;
 }
 
 marks!(
@@ -112,7 +108,6 @@ marks!(
         (mark::REVERSED, "reversed"),
         (mark::CROSSED, "crossed"),
         (mark::CROSSED_REPLIED, "crossed_replied"),
-        (mark::RELEARNS, "relearns"),
     ]
 );
 
@@ -248,12 +243,12 @@ impl Connection {
     }
 
     /// Forgets the windows, which a replica knows late or not at all: each end's next segment tells
-    /// them, and till both are known they condemn nothing ([`mark::RELEARNS`]).
+    /// them, and till they are sure they condemn nothing.
     pub(super) fn relearn(&mut self) {
         for half in &mut self.halves {
             half.window = 0;
         }
-        self.marks |= mark::RELEARNS;
+        self.options |= option::LIBERAL;
         self.options &= !(option::of(option::ACKED, 0) | option::of(option::ACKED, 1));
     }
 }

@@ -276,7 +276,6 @@ fn watch(
         flow.scales = 0;
         flow.set_scale(other, flow.last_offer & offer::SCALE);
         flow.options = Options::default();
-        flow.marks &= !mark::RELEARNS;
         if flow.last_offer & offer::SCALES != 0 {
             flow.options |= option::of(option::SCALES, other);
         }
@@ -383,7 +382,7 @@ const NOT_PLAIN: u16 = flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::ICMP_
 /// The committed bytes that [`quick`] looks at …
 const HEAD: u32 = u32::from_le_bytes([
     0xff,
-    mark::REPLIED | mark::ASSURED | mark::RELEARNS,
+    mark::REPLIED | mark::ASSURED,
     0,
     option::of(option::ACKED, 0) | option::of(option::ACKED, 1),
 ]);

@@ -25,10 +25,6 @@
 //! III) is refused. A connection picked up in mid-stream has unknown windows, and then nothing is
 //! refused.
 //!
-//! **Behind a recovery** each end's next segment tells its window, and when both are known they
-//! count again. Bytes that an end had sent before are not known: all that it had room for counts as
-//! sent, or a segment that acknowledges them would be refused for ever (III).
-//!
 //! Invariant: arithmetic is modulo 2³² throughout; nothing here can overflow.
 //!
 //! Sources: Guido van Rooij, "Real stateful TCP packet filtering in IP Filter" (2000), for I–IV;
@@ -36,7 +32,7 @@
 //! RFC 2018 for SACK.
 
 use super::segment::{Kind, Segment};
-use super::state::{Connection, Half, Phase, mark, offer, option};
+use super::state::{Connection, Half, Phase, offer, option};
 
 use wire::tcp::{TcpOptions, flags};
 
@@ -54,12 +50,6 @@ pub(super) fn before(a: u32, b: u32) -> bool {
 #[inline(always)]
 pub(super) fn after(a: u32, b: u32) -> bool {
     before(b, a)
-}
-
-/// The later of the two, modulo 2³².
-#[inline(always)]
-fn later(a: u32, b: u32) -> u32 {
-    if before(a, b) { b } else { a }
 }
 
 /// How far behind an acknowledgement of an end with this window may be.
@@ -150,15 +140,13 @@ fn begin(flow: &mut Connection, segment: &Segment<'_>, half: usize, responder: b
         return !segment.has(flags::ACK);
     }
     let window = (raw << flow.scale(half)).max(1);
-    let told = flow.is(mark::RELEARNS) && flow.halves[other].window != 0;
-    let sender = &mut flow.halves[half];
-    let limit = end.wrapping_add(window);
-    // Behind a recovery the other end may have told more.
-    (sender.end, sender.limit) = match told {
-        true => (later(end, sender.end), later(limit, sender.limit)),
-        false => (end, limit),
+    let Half { acked, .. } = flow.halves[half];
+    flow.halves[half] = Half {
+        end,
+        limit: end.wrapping_add(window),
+        window,
+        acked,
     };
-    sender.window = window;
     let receiver = &mut flow.halves[other];
     if receiver.window == 0 {
         receiver.end = sack;
@@ -210,13 +198,6 @@ pub(super) fn check(flow: &mut Connection, segment: &Segment<'_>, half: usize, r
     if fit == Fit::Tolerated && after(seq, sender.limit) {
         // Its acknowledgement must find it known.
         flow.halves[half].end = end;
-    }
-    if flow.is(mark::RELEARNS) {
-        if fit == Fit::Outside {
-            // The windows so far were learnt from a segment that is long past.
-            flow.relearn();
-        }
-        return Fit::Inside;
     }
     if flow.options & option::LIBERAL != 0 {
         return Fit::Inside;
@@ -283,13 +264,5 @@ fn apply(flow: &mut Connection, segment: &Segment<'_>, half: usize, end: u32, ac
     if after(sack.wrapping_add(window), receiver.limit.wrapping_sub(1)) {
         // A closed window still lets one byte through, to probe it (RFC 9293 3.8.6.1).
         receiver.limit = sack.wrapping_add(window.max(1));
-    }
-    if flow.marks & mark::RELEARNS != 0 {
-        // The receiver may have sent all this before the recovery.
-        receiver.end = later(receiver.end, receiver.limit);
-        let both = option::of(option::ACKED, 0) | option::of(option::ACKED, 1);
-        if flow.options & both == both {
-            flow.marks &= !mark::RELEARNS;
-        }
     }
 }
