@@ -243,7 +243,7 @@ impl Connection {
     }
 
     /// Forgets the windows, which a replica knows late or not at all: each end's next segment tells
-    /// them, and till they are sure they condemn nothing.
+    /// them. They condemn no segment of this connection any more.
     pub(super) fn relearn(&mut self) {
         for half in &mut self.halves {
             half.window = 0;

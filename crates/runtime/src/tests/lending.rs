@@ -401,8 +401,7 @@ fn a_dry_runtime_gets_no_new_host_while_another_has_ports() {
     }
 }
 
-/// A runtime that has used what it has borrowed is dry again, and so is one that begins where the
-/// other has lent nothing back.
+/// A runtime that has used its borrowed blocks is dry again.
 #[test]
 fn a_runtime_is_dry_again_when_its_borrowed_blocks_are_used() {
     let mut members = members(1);

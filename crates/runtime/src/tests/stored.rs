@@ -669,7 +669,8 @@ impl NetworkFunction for Strict {
     }
 }
 
-/// Settings may have changed between the stop and the next start: flows that they do not let in end.
+/// Settings may have changed between the stop and the next start: flows end that they do not let
+/// in.
 #[test]
 fn restored_flows_are_asked_by_the_settings_in_force() {
     let restored = || {
