@@ -2,7 +2,8 @@
 //!
 //! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on
 //! when they opened. The rest, TCP's windows, is *lazy*: it changes with every segment and is
-//! learnt again after a recovery (`relearn`), unless it was copied like the rest.
+//! learnt again after a recovery (`relearn`), unless it was copied like the rest; a mark says so
+//! until that is done.
 //!
 //! ```text
 //! phase marks scales options │ halves[0]  halves[1] │ began last_end last_ack last_window last_offer last_seen
@@ -97,6 +98,9 @@ pub mod mark {
     pub const CROSSED: u8 = 16;
     /// ICMP: and has been answered.
     pub const CROSSED_REPLIED: u8 = 32;
+    /// TCP: behind a recovery the windows are learnt again; till those of both ends are known they
+    /// condemn nothing.
+    pub const RELEARNS: u8 = 64;
 }
 
 marks!(
@@ -108,6 +112,7 @@ marks!(
         (mark::REVERSED, "reversed"),
         (mark::CROSSED, "crossed"),
         (mark::CROSSED_REPLIED, "crossed_replied"),
+        (mark::RELEARNS, "relearns"),
     ]
 );
 
@@ -243,12 +248,12 @@ impl Connection {
     }
 
     /// Forgets the windows, which a replica knows late or not at all: each end's next segment tells
-    /// them. They condemn no segment of this connection any more.
+    /// them, and till both are known they condemn nothing ([`mark::RELEARNS`]).
     pub(super) fn relearn(&mut self) {
         for half in &mut self.halves {
             half.window = 0;
         }
-        self.options |= option::LIBERAL;
+        self.marks |= mark::RELEARNS;
         self.options &= !(option::of(option::ACKED, 0) | option::of(option::ACKED, 1));
     }
 }

@@ -276,6 +276,7 @@ fn watch(
         flow.scales = 0;
         flow.set_scale(other, flow.last_offer & offer::SCALE);
         flow.options = Options::default();
+        flow.marks &= !mark::RELEARNS;
         if flow.last_offer & offer::SCALES != 0 {
             flow.options |= option::of(option::SCALES, other);
         }

@@ -25,6 +25,11 @@
 //! III) is refused. A connection picked up in mid-stream has unknown windows, and then nothing is
 //! refused.
 //!
+//! **Behind a recovery** the windows are unknown, too, but the ends tell them again. Each segment
+//! tells its sender's place, and all that the other end has room for: that end may have sent it
+//! before. When both ends have told, a segment that fits shows that they agree, and from then on
+//! the windows count. One that does not fit (late, or forged) begins this again.
+//!
 //! Invariant: arithmetic is modulo 2³² throughout; nothing here can overflow.
 //!
 //! Sources: Guido van Rooij, "Real stateful TCP packet filtering in IP Filter" (2000), for I–IV;
@@ -32,7 +37,7 @@
 //! RFC 2018 for SACK.
 
 use super::segment::{Kind, Segment};
-use super::state::{Connection, Half, Phase, offer, option};
+use super::state::{Connection, Half, Phase, mark, offer, option};
 
 use wire::tcp::{TcpOptions, flags};
 
@@ -50,6 +55,11 @@ pub(super) fn before(a: u32, b: u32) -> bool {
 #[inline(always)]
 pub(super) fn after(a: u32, b: u32) -> bool {
     before(b, a)
+}
+
+/// The later of the two, modulo 2³².
+fn later(a: u32, b: u32) -> u32 {
+    if before(a, b) { b } else { a }
 }
 
 /// How far behind an acknowledgement of an end with this window may be.
@@ -167,6 +177,10 @@ pub(super) fn check(flow: &mut Connection, segment: &Segment<'_>, half: usize, r
     if flow.options & option::of(option::SACKS, other) != 0 {
         sack = highest_sack(segment.options, ack);
     }
+    if flow.is(mark::RELEARNS) {
+        learn(flow, segment, half, responder, sack);
+        return Fit::Inside;
+    }
     let opening = matches!(flow.phase, Phase::TcpSynSent | Phase::TcpSynReceived);
     if flow.halves[half].window == 0 {
         if begin(flow, segment, half, responder, sack) {
@@ -203,6 +217,40 @@ pub(super) fn check(flow: &mut Connection, segment: &Segment<'_>, half: usize, r
         return Fit::Inside;
     }
     fit
+}
+
+/// Takes the windows from a segment behind a recovery.
+fn learn(flow: &mut Connection, segment: &Segment<'_>, half: usize, responder: bool, sack: u32) {
+    if segment.has(flags::SYN) {
+        begin(flow, segment, half, responder, sack);
+        flow.relearn();
+        return;
+    }
+    if !segment.has(flags::ACK) || segment.has(flags::RST) {
+        return;
+    }
+    let (end, other) = (segment.end(), 1 - half);
+    let (sender, receiver) = (flow.halves[half], flow.halves[other]);
+    if sender.window != 0 && receiver.window != 0 {
+        if judge(&sender, &receiver, segment.seq, end, sack) == Fit::Inside {
+            flow.marks &= !mark::RELEARNS;
+            return apply(flow, segment, half, end, segment.ack, sack);
+        }
+        flow.relearn();
+    }
+    let window = (u32::from(segment.window) << flow.scale(half)).max(1);
+    let room = sack.wrapping_add(window);
+    let first = flow.halves.iter().all(|half| half.window == 0);
+    let place = |known: u32, told: u32| if first { told } else { later(known, told) };
+    let sender = &mut flow.halves[half];
+    sender.end = place(sender.end, end);
+    sender.limit = place(sender.limit, end);
+    sender.window = sender
+        .window
+        .max(window.wrapping_add(sack.wrapping_sub(segment.ack)));
+    let receiver = &mut flow.halves[other];
+    receiver.end = place(receiver.end, room);
+    receiver.limit = place(receiver.limit, room);
 }
 
 /// Conditions I to IV.

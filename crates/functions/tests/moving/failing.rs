@@ -20,10 +20,14 @@ use flowkeep_functions::nat::Nat;
 use std::time::Duration;
 use testkit::{Migration, Policy, Step, Survived, Way, migration, tcp, wait};
 
-/// The firewall learns windows again behind a failure, and notes that in its options: a segment
-/// out of the window may pass then.
+/// The firewall learns windows again behind a failure, and notes that in its options and marks: a
+/// segment out of the window may pass then. Where lazy fields are committed, both are compared.
 pub fn guarded() -> Migration {
-    firewall(RULES).local::<Firewall>("options")
+    relearning(firewall(RULES))
+}
+
+fn relearning(migration: Migration) -> Migration {
+    migration.local::<Firewall>("options").local::<Firewall>("marks")
 }
 
 /// Signatures over one segment, over several, and over both directions.
@@ -44,14 +48,14 @@ pub const HOSTS: [(u32, &str); 5] = [
 /// Four functions in a row.
 pub fn chain() -> Migration {
     let config = testkit::config::<HostLimits>("flows_per_host = 100\nnew_flows_per_second = \"none\"");
-    migration()
+    let chain = migration()
         .function::<HostLimits>(config)
         .function::<Firewall>(testkit::config::<Firewall>(RULES))
         .function::<Nat>(testkit::config::<Nat>(POOL))
         .function::<FlowMonitor>(flow_monitor::Config::default())
         .choosing(&["203.0.113.0/29"])
-        .local::<Nat>("mapping")
-        .local::<Firewall>("options")
+        .local::<Nat>("mapping");
+    relearning(chain)
 }
 
 #[track_caller]
