@@ -13,10 +13,16 @@
 use super::changes::Change;
 use super::sender::{Pace, REFUSALS_MAX, Unfit};
 use crate::hold::mark_of;
+use crate::message::Message;
 use crate::parts::Core;
 use crate::record::Copy;
 use crate::stats::DropReason;
 use alloc::vec::Vec;
+use protocols::ownership::RuntimeId;
+
+/// For so long a runtime that has read too little as the next replica comes behind others, in
+/// nanoseconds.
+const LATE: u64 = 1_000_000_000;
 
 impl Core {
     /// Chooses a replica if none is in use: among the runtimes that are there and take flows, the
@@ -51,14 +57,27 @@ impl Core {
         !is_empty || !self.sender.come.is_empty()
     }
 
-    /// The next replica reads too little: another takes its place, or none.
+    /// The next replica reads too little: another takes its place, or it begins again.
     #[cold]
     pub(super) fn give_next_up(&mut self) {
         if let Some(next) = &self.sender.next {
-            self.sender.refused = (next.to, REFUSALS_MAX);
+            if super::is_broken("a next one has time") {
+                self.sender.refusals.insert(next.to, REFUSALS_MAX);
+            }
+            self.sender.late.insert(next.to, self.now.saturating_add(LATE));
             self.drop_next();
             self.choose_now(true);
         }
+    }
+
+    /// How many bases a runtime has refused in its session.
+    fn refusals(&self, runtime: u16) -> u32 {
+        self.sender.refusals.get(&runtime).map_or(0, |times| *times)
+    }
+
+    fn is_late(&self, runtime: u16) -> bool {
+        let until = self.sender.late.get(&runtime);
+        until.is_some_and(|until| *until > self.now)
     }
 
     /// This runtime is to keep the copies; `None`: the replica that the layout says. The replica in
@@ -82,6 +101,11 @@ impl Core {
                 return Err(Unfit::SameProcess);
             }
         }
+        if let Some(replica) = replica {
+            // The operator may know better.
+            self.sender.refusals.remove(&replica);
+            self.sender.late.remove(&replica);
+        }
         self.sender.ordered = replica;
         let has_one = self.sender.to.is_some_and(|to| self.sessions.has_runtime(to));
         self.choose_now(has_one);
@@ -97,13 +121,15 @@ impl Core {
             true => Some(0),
             false => ranks.get(usize::from(other)).copied().flatten(),
         };
-        let (refused, times) = self.sender.refused;
-        let unfit = (times >= REFUSALS_MAX).then_some(refused);
-        let there = others.filter(|other| self.sessions.may_keep_copies(*other) && unfit != Some(*other));
+        let is_fit = |other: &u16| self.refusals(*other) < REFUSALS_MAX;
+        let there = others.filter(|other| self.sessions.may_keep_copies(*other) && is_fit(other));
         let is_other = |other| self.sender.ordered.is_some_and(|ordered| ordered != other);
         let ranked = there.filter_map(|other| {
             let is_leaving = self.sessions.is_runtime_leaving(other);
-            Some(((is_leaving, is_other(other), rank(other)?), other))
+            Some((
+                (is_leaving, self.is_late(other), is_other(other), rank(other)?),
+                other,
+            ))
         });
         // The first of equals.
         let chosen = ranked.min_by_key(|(rank, _)| *rank);
@@ -140,6 +166,9 @@ impl Core {
         self.sender.arrived.clear();
         if to.is_none() {
             self.sender.walk = None;
+            // Packets leave that no copy of a base before knows of.
+            let number = self.sender.another_number();
+            self.void_before(number);
             match self.sender.drops_alone() {
                 true => self.gate.close(DropReason::NoReplica, &mut self.out),
                 false => self.sender.unprotected += self.gate.open(&mut self.out) as u64,
@@ -147,6 +176,7 @@ impl Core {
             return;
         }
         self.sender.number = self.sender.another_number();
+        self.void_before(self.sender.number);
         self.sender.another_base();
         (self.sender.sent, self.sender.first) = (0, 1);
         self.sender.is_refused = false;
@@ -196,6 +226,33 @@ impl Core {
         }
     }
 
+    /// Copies of bases before this number are none to go on from, wherever they are: a runtime that
+    /// is cut off from this one may have some. Switches hear it before packets that leave from now
+    /// on.
+    #[cold]
+    pub(super) fn void_before(&mut self, number: u32) {
+        let is_new = number > 1 && self.sender.is_wanted;
+        if is_new && !super::is_broken("copies of before are void") {
+            self.sender.least = number;
+            self.out.announce(self.least());
+        }
+    }
+
+    /// Which bases of this incarnation are not void.
+    fn least(&self) -> Message {
+        let me = RuntimeId(self.settings.info.runtime);
+        Message::Keeps(me, self.sender.least, self.incarnation())
+    }
+
+    /// A switch is met: it hears which bases are void.
+    #[cold]
+    pub fn say_least(&mut self, switch: usize) {
+        if self.sender.least > 0 {
+            let least = self.least();
+            self.out.send(switch, &least);
+        }
+    }
+
     pub(super) fn begin_walk(&mut self) {
         (self.sender.walk, self.sender.walk_groups) = (Some(0), 0);
         self.sender.pace = Pace::default();
@@ -214,9 +271,8 @@ impl Core {
     #[cold]
     pub fn replica_gone(&mut self, runtime: u16) {
         let mut is_asked = false;
-        if self.sender.refused.0 == runtime {
-            self.sender.refused.1 = 0;
-        }
+        self.sender.refusals.remove(&runtime);
+        self.sender.late.remove(&runtime);
         if self.sender.next.as_ref().is_some_and(|next| next.to == runtime) {
             self.sender.next = None;
         }
@@ -254,11 +310,7 @@ impl Core {
             // Of a base that is void by now.
             return;
         }
-        let (known, times) = self.sender.refused;
-        self.sender.refused = match known == peer {
-            true => (peer, times + 1),
-            false => (peer, 1),
-        };
+        *self.sender.refusals.entry(peer).or_default() += 1;
         if is_next {
             self.drop_next();
             return self.choose_now(true);
@@ -268,7 +320,7 @@ impl Core {
             self.sender.is_refused = true;
             return;
         }
-        match self.sender.refused.1 < REFUSALS_MAX {
+        match self.refusals(peer) < REFUSALS_MAX {
             true => self.use_replica(Some(peer)),
             false => self.choose_now(false),
         }
@@ -285,6 +337,10 @@ impl Core {
         }
         if count > self.sender.sent {
             return self.out.reject();
+        }
+        if self.sender.least < self.sender.number && count >= self.sender.first {
+            // It took another's place: packets leave from now on that the one before has nothing of.
+            self.void_before(self.sender.number);
         }
         self.gate.acknowledge(count, &mut self.out);
         if self.sender.took == 0 && self.sender.is_whole(count) {

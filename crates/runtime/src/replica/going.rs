@@ -64,6 +64,9 @@ impl Keeper {
         let number = copies.as_ref().map_or(0, |copies| copies.number);
         let known = self.incarnations.get_mut(usize::from(runtime));
         let incarnation = known.map_or(0, core::mem::take);
+        if let Some(reported) = self.reported.get_mut(usize::from(runtime)) {
+            *reported = incarnation;
+        }
         if let Some(copies) = copies {
             self.recoveries.push(Recovery::new(runtime, copies, core.now));
             core.still_until = still_until(&self.recoveries);

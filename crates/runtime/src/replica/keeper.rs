@@ -294,6 +294,8 @@ pub(crate) struct Keeper {
     other_clocks: Vec<bool>,
     /// Which incarnation each peer said that it is; 0 for none.
     pub(super) incarnations: Vec<u64>,
+    /// Which incarnation of each peer switches were told is gone; 0 for none.
+    pub(super) reported: Vec<u64>,
     /// Whether each peer is of this process.
     is_mate: Vec<bool>,
     is_unacknowledged: bool,
@@ -320,6 +322,7 @@ impl Keeper {
         self.is_mate = is_mate;
         self.primaries.resize_with(other_clocks.len(), || None);
         self.incarnations = alloc::vec![0; other_clocks.len()];
+        self.reported = self.incarnations.clone();
         self.other_clocks = other_clocks;
     }
 
@@ -422,6 +425,12 @@ impl Keeper {
             usize::from(recovery.failed) != peer || !recovery.is_of_incarnation(incarnation)
         });
         core.still_until = still_until(&self.recoveries);
+        // Switches were told that it is gone.
+        let reported = self.reported.get_mut(peer).map_or(0, core::mem::take);
+        if reported == incarnation && incarnation != 0 {
+            let later = Message::Keeps(RuntimeId(peer as u16), Report::LATER, incarnation);
+            core.out.announce(later);
+        }
         // No base has the number by which a switch is told of none.
         let Some(place) = self.primaries.get_mut(peer).filter(|_| number != Report::LATER) else {
             return core.out.reject();

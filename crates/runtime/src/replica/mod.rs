@@ -147,8 +147,25 @@ std::thread_local! {
 }
 
 #[cfg(test)]
+std::thread_local! {
+    /// So many records a next replica may be behind in a test.
+    pub(crate) static BEHIND: core::cell::Cell<u64> = const { core::cell::Cell::new(next::BEHIND_MAX) };
+}
+
+#[cfg(test)]
 fn walk() -> usize {
     WALKED.get()
+}
+
+#[cfg(test)]
+fn behind_max() -> u64 {
+    BEHIND.get()
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+const fn behind_max() -> u64 {
+    next::BEHIND_MAX
 }
 
 #[cfg(not(test))]

@@ -31,7 +31,7 @@
 //! | it fails itself | effect |
 //! |---|---|
 //! | next, before the swap | it is forgotten, another one is chosen |
-//! | next reads too little, before the swap | it is given up until its session ends, another one is chosen |
+//! | next reads too little, before the swap | it is given up, one that is not late is chosen, or it begins again |
 //! | old, before the swap | next is forgotten: a base begins as where there was none |
 //! | old, behind it | nothing |
 //! | next, behind it, before its word | old is void: a base begins as where there was none |
@@ -42,7 +42,7 @@
 //!
 //! Invariants: there is one heir; a packet leaves when all that it depends on is at a runtime that
 //! would be the heir; a packet that passes costs one test here, with its record; of buffers a next
-//! one that reads nothing has a bounded number, for a second.
+//! one that reads nothing has a bounded number, for a second: those that it began with, and 65,536.
 //!
 //! Not here: which runtime is chosen (`choosing`); the copies at the next one (`keeper`); the same
 //! for a replica that has refused a record and is sent all again: it has no room for both.
@@ -58,8 +58,13 @@ use crate::record::{Copy, Record};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Records that a next replica has not acknowledged: beyond that it is given up.
-const BEHIND_MAX: u64 = 4096;
+/// Records that a next replica has not acknowledged, besides those that it began with: beyond that
+/// it is given up unless it has just acknowledged some.
+pub(super) const BEHIND_MAX: u64 = 4096;
+/// So many times that it may be behind, however much it acknowledges.
+const MOST: u64 = 16;
+/// How long ago it acknowledged some, in nanoseconds, if it has *just* done so.
+const MOMENT: u64 = 50_000_000;
 /// The same of a time in which it acknowledges nothing, in nanoseconds.
 const PATIENCE: u64 = 1_000_000_000;
 
@@ -69,6 +74,8 @@ pub(super) struct Next {
     pub number: u32,
     /// Records of its base.
     sent: u64,
+    /// How many of them it began with: those that are not of flows, and are not paced.
+    at_once: u64,
     acknowledged: u64,
     began: u64,
     /// The next actor that it has not got.
@@ -76,7 +83,7 @@ pub(super) struct Next {
     /// Behind the last actor: the next place of a group.
     walk_groups: u32,
     pace: Pace,
-    /// When it acknowledged something last, or began.
+    /// When it acknowledged something last, began, or had nothing to acknowledge.
     heard: u64,
     /// By place: whether it has the group.
     groups: Vec<bool>,
@@ -208,6 +215,7 @@ impl Core {
             to,
             number,
             sent: 0,
+            at_once: 0,
             acknowledged: 0,
             began: self.now,
             walk: 0,
@@ -247,6 +255,7 @@ impl Core {
                 next.send(&copy, &mut self.out);
             }
         }
+        next.at_once = next.sent;
         self.sender.next = Some(next);
         if super::is_broken("the one before is kept until then") {
             let void = self.no_base();
@@ -347,12 +356,22 @@ impl Core {
 
     /// Whether the next replica reads too little for a base to come to an end. Its unread records
     /// take buffers, which packets wait in.
-    pub(super) fn is_next_stuck(&self) -> bool {
-        let next = self.sender.next.as_ref();
-        next.is_some_and(|next| {
-            let behind = next.sent - next.acknowledged;
-            behind > BEHIND_MAX || behind > 0 && self.now.saturating_sub(next.heard) > PATIENCE
-        })
+    pub(super) fn is_next_stuck(&mut self) -> bool {
+        let Some(next) = &mut self.sender.next else {
+            return false;
+        };
+        if next.sent == next.acknowledged {
+            next.heard = self.now;
+            return false;
+        }
+        let silent = self.now.saturating_sub(next.heard);
+        let behind = next.sent - next.acknowledged.max(next.at_once);
+        if super::is_broken("a next one has time") {
+            return next.sent - next.acknowledged > super::behind_max();
+        }
+        behind > MOST * super::behind_max()
+            || behind > super::behind_max() && silent > MOMENT
+            || silent > PATIENCE
     }
 
     /// The next replica has been sent all: from now on it is the replica in use.

@@ -47,6 +47,8 @@ use wire::{FlowKey, planted};
 
 /// Flows installed in a step: packets of flows that go on wait behind them.
 const INSTALLS: usize = 128;
+/// Slots looked at in a step; most may be empty.
+const LOOKED: u32 = 4096;
 /// How many flows are staged ahead of the flow that arrives; how many ahead of these the lines of
 /// their keys are fetched, and how many ahead of those the copies themselves.
 const AHEAD: usize = 16;
@@ -300,7 +302,8 @@ impl Keeper {
         }
         let flows = recovery.copies.flows.records.len();
         let end = slots(core, &recovery.copies);
-        while count < INSTALLS && core.out.has_room() && (next as usize) < end {
+        let until = next.saturating_add(LOOKED);
+        while count < INSTALLS && next < until && core.out.has_room() && (next as usize) < end {
             if let Some(slot) = (next as usize).checked_sub(flows) {
                 self.all_arrive(core, recovery);
                 count += 1;
@@ -380,6 +383,9 @@ impl Keeper {
         for mut recovery in cut {
             let Some(next) = recovery.next else {
                 // Nothing of them is here.
+                self.recovered[1] += recovery.copies.flows.used as u64;
+                recovery.flows[1] += recovery.copies.flows.used as u64;
+                self.write_receipt(core, &recovery);
                 continue;
             };
             if super::is_broken("what has begun to go on ends") {

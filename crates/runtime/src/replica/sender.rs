@@ -54,8 +54,13 @@ pub(crate) struct Sender {
     pub(super) to: Option<u16>,
     /// The ordered replica.
     pub(super) ordered: Option<u16>,
-    /// The replica that has refused a base last, and how many it has in its session.
-    pub(super) refused: (u16, u32),
+    /// By runtime: how many bases it has refused in its session.
+    pub(super) refusals: BTreeMap<u16, u32>,
+    /// By runtime: until when it counts as late, since it has read too little as the next replica.
+    pub(super) late: BTreeMap<u16, u64>,
+    /// Bases of this incarnation with lower numbers are void: packets have left since that no copy
+    /// of theirs knows of.
+    pub(super) least: u32,
     /// The replica that is to take its place.
     pub(super) next: Option<Box<Next>>,
     /// The replica whose place it took, until it has all.

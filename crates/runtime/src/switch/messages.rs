@@ -76,9 +76,8 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         Message::BlockLent(block, home, to) => {
             is_its(*home) && is_there(*to) && home != to && blocks.may_note(block)
         }
-        Message::Keeps(failed, ..) | Message::Meets(failed, _) | Message::Recovered(failed) => {
-            is_there(*failed) && !is_its(*failed)
-        }
+        Message::Keeps(failed, ..) => is_there(*failed),
+        Message::Meets(failed, _) | Message::Recovered(failed) => is_there(*failed) && !is_its(*failed),
         // Only switches say so.
         Message::RouteConflict(_)
         | Message::Switch(..)

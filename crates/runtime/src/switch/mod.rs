@@ -569,6 +569,9 @@ impl<P: Port, L: Port> Switch<P, L> {
                         has_report = true;
                     }
                 }
+                Message::Keeps(itself, number, incarnation) if usize::from(itself.0) == runtime => {
+                    self.recovery.note_least(runtime, Report { number, incarnation });
+                }
                 Message::Keeps(failed, number, incarnation) => {
                     self.recovery
                         .note_report(failed.0, runtime, Report { number, incarnation });

@@ -57,6 +57,12 @@
 //! has what it may have go on go on, and says that the rest does not. For that it has as much time
 //! once more.
 //!
+//! *Void copies.* A runtime that is cut off from its replica goes on without, or with another one,
+//! and packets leave that the copies there know nothing of. It says so to switches first
+//! (`Keeps{F, base}` by F itself: older bases are void), and a report of an older base counts as
+//! none: a flow does not go back behind packets that have left. When that replica meets it again,
+//! its report is forgotten (`Report::LATER`), and it will report again.
+//!
 //! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies
 //! wait for an heir, the suspension goes on until the runtime's next incarnation has told what it
 //! has; its routes lead to that incarnation then, and are probed. Where copies do, or the time is
@@ -147,6 +153,8 @@ pub(super) struct Recovery {
     suspended: Vec<Option<Suspension>>,
     /// By failed runtime, by reporting one.
     reports: Vec<Vec<Option<Report>>>,
+    /// By runtime: bases of this incarnation with lower numbers are void.
+    least: Vec<Report>,
     /// By runtime, by another one of its process: the first incarnation of it that was met there; 0
     /// for none.
     meetings: Vec<Vec<u64>>,
@@ -178,6 +186,7 @@ impl Recovery {
             has_copies: at_most > 0,
             suspended: (0..runtimes).map(|_| None).collect(),
             reports: alloc::vec![alloc::vec![None; runtimes]; runtimes],
+            least: alloc::vec![Report { number: 0, incarnation: 0 }; runtimes],
             meetings: alloc::vec![alloc::vec![0; runtimes]; runtimes],
             incarnations: alloc::vec![0; runtimes],
             recovered: alloc::vec![0; runtimes],
@@ -293,6 +302,7 @@ impl Recovery {
         let linked = &mut self.linked[usize::from(failed)][by];
         if report.number == Report::LATER {
             *linked = report.incarnation;
+            self.forget_report(usize::from(failed), by, report.incarnation);
             return;
         }
         if *linked == report.incarnation {
@@ -309,6 +319,40 @@ impl Recovery {
                 // It was chosen for copies that it has no longer.
                 suspension.heir = None;
             }
+        }
+    }
+
+    /// An incarnation lives at a runtime's link: a report of it from a time in which it was cut off
+    /// is none any more.
+    fn forget_report(&mut self, failed: usize, by: usize, incarnation: u64) {
+        let Some(report) = self.reports.get_mut(failed).and_then(|all| all.get_mut(by)) else {
+            return;
+        };
+        let is_of_it = |report: &mut Report| report.incarnation == incarnation;
+        if crate::replica::is_broken("reports of the living are void") || report.take_if(is_of_it).is_none() {
+            return;
+        }
+        if let Some(Some(suspension)) = self.suspended.get_mut(failed)
+            && (suspension.heir, suspension.heir_incarnation) == (Some(by as u16), incarnation)
+        {
+            suspension.heir = None;
+        }
+    }
+
+    /// A runtime says which of its bases are void.
+    pub fn note_least(&mut self, runtime: usize, least: Report) {
+        if let Some(known) = self.least.get_mut(runtime) {
+            *known = least;
+        }
+    }
+
+    /// A report of copies, none if their base is void.
+    fn without_void(&self, failed: usize, report: Report) -> Report {
+        let is_void =
+            |least: &Report| least.incarnation == report.incarnation && report.number < least.number;
+        match self.least.get(failed).is_some_and(is_void) {
+            true => Report { number: 0, ..report },
+            false => report,
         }
     }
 
@@ -451,7 +495,9 @@ impl Recovery {
         });
         let heard = there.map(|(runtime, report)| Heard {
             runtime: runtime as u16,
-            report: report.filter(|report| report.is_of(failed_incarnation)),
+            report: report
+                .filter(|report| report.is_of(failed_incarnation))
+                .map(|report| self.without_void(failed, report)),
             must_report: was_met && !self.has_begun_since(failed, runtime, failed_incarnation),
         });
         match heir(heard) {
@@ -649,6 +695,67 @@ mod tests {
         assert!(!recovery.awaits_word_before(1, everywhere, 1000), "for a time");
         recovery.note_report(1, 2, report(5, OLD));
         assert!(!recovery.awaits_word_before(1, everywhere, 0));
+    }
+
+    /// Runtime 1 was cut off from the others, which have reported; runtime 2 is its replica again.
+    fn of_one_that_lives() -> Recovery {
+        let mut recovery = Recovery::new(3, 1000);
+        recovery.note_incarnation(1, OLD);
+        let none = Report {
+            number: 0,
+            incarnation: OLD,
+        };
+        recovery.note_report(1, 0, none);
+        recovery.note_report(1, 2, none);
+        let later = Report {
+            number: Report::LATER,
+            ..none
+        };
+        recovery.note_report(1, 2, later);
+        recovery.suspend(1, 0);
+        recovery
+    }
+
+    #[test]
+    fn a_report_that_it_is_gone_is_forgotten_when_it_is_met_again() {
+        let copies = Report {
+            number: 7,
+            incarnation: OLD,
+        };
+        let mut recovery = of_one_that_lives();
+        assert_eq!(
+            decide(&mut recovery),
+            Decision::None,
+            "runtime 2 has yet to report"
+        );
+        recovery.note_report(1, 2, copies);
+        assert_eq!(decide(&mut recovery), Decision::Heir(2, OLD));
+        crate::replica::BROKEN.set("reports of the living are void");
+        let decision = decide(&mut of_one_that_lives());
+        crate::replica::BROKEN.set("");
+        assert_eq!(decision, Decision::Over, "the rule is broken");
+    }
+
+    #[test]
+    fn copies_of_a_void_base_make_no_heir() {
+        let report = |number, incarnation| Report { number, incarnation };
+        for (number, decision) in [(3, Decision::Over), (4, Decision::Heir(2, OLD))] {
+            let mut recovery = Recovery::new(3, 1000);
+            recovery.note_incarnation(1, OLD);
+            recovery.note_least(1, report(4, OLD));
+            recovery.suspend(1, 0);
+            recovery.note_report(1, 0, report(0, OLD));
+            recovery.note_report(1, 2, report(number, OLD));
+            assert_eq!(decide(&mut recovery), decision);
+        }
+        // Of another incarnation that says nothing.
+        let mut recovery = Recovery::new(3, 1000);
+        recovery.note_incarnation(1, NEXT);
+        recovery.note_least(1, report(4, OLD));
+        recovery.suspend(1, 0);
+        recovery.note_report(1, 0, report(0, NEXT));
+        recovery.note_report(1, 2, report(1, NEXT));
+        assert_eq!(decide(&mut recovery), Decision::Heir(2, NEXT));
     }
 
     #[test]

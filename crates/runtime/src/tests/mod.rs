@@ -61,6 +61,7 @@ mod timers;
 mod tokens;
 mod unsaid;
 mod variables;
+mod void;
 mod waiting;
 mod waits;
 mod watched;

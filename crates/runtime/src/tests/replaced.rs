@@ -1,15 +1,17 @@
 //! A replica takes another's place, and the primary fails behind any step of that.
 
 use super::copied_whole;
+use super::lent::{Lender, fill};
 use super::replica::{out, stamped, stamps_of};
 use super::sessions::Members;
-use super::udp;
+use super::{factory, plan, udp};
 use crate::replica::policy::Policy as Copied;
-use crate::replica::{BROKEN, WALKED};
+use crate::replica::{BEHIND, BROKEN, WALKED};
 use crate::switch::Policy;
 use std::collections::HashMap;
 use std::format;
 use std::string::String;
+use std::vec;
 use std::vec::Vec;
 
 /// Flows, by their ports: a third of them is at the first runtime.
@@ -201,4 +203,44 @@ fn groups_go_on_while_another_replica_takes_the_place_of_theirs() {
     let outcome = std::panic::catch_unwind(|| group_goes_on_behind_each().is_err());
     BROKEN.set("");
     assert!(outcome.unwrap_or(true), "a rule that is broken is noticed");
+}
+
+/// Blocks of ports are sent at once, and are more than a next replica may be behind.
+fn with_blocks() -> Option<u16> {
+    BEHIND.set(3);
+    let mut members = Members::copied(1, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..22);
+    assert_eq!(members.runtime(0).stats().protected_by, Some(1));
+    replace(&mut members, Why::Leaves);
+    members.run_until_quiet();
+    members.runtime(0).stats().protected_by
+}
+
+/// The next replica takes no step for some milliseconds, and then reads.
+fn with_a_late_one() -> Option<u16> {
+    BEHIND.set(64);
+    WALKED.set(1);
+    let mut members = stamped(1, 3, Policy::RoundRobin);
+    members.feed(0, PORTS.map(out));
+    replace(&mut members, Why::Leaves);
+    for _ in 0..80 {
+        members.switch(0).port_mut(0).input.extend(PORTS.map(out));
+        for worker in [0, 1, 2, 0] {
+            members.now += 1_000_000;
+            members.step(worker);
+        }
+    }
+    members.run_until_quiet();
+    members.runtime(0).stats().protected_by
+}
+
+#[test]
+fn a_next_replica_has_time_to_read() {
+    for protected_by in [with_blocks, with_a_late_one] {
+        assert_eq!(protected_by(), Some(2));
+        BROKEN.set("a next one has time");
+        let outcome = std::panic::catch_unwind(protected_by);
+        BROKEN.set("");
+        assert_ne!(outcome.ok(), Some(Some(2)), "a rule that is broken is noticed");
+    }
 }

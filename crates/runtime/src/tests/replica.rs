@@ -119,6 +119,17 @@ pub(super) fn stamped(switches: usize, runtimes: usize, policy: Policy) -> Membe
     Members::copied(switches, runtimes, policy, plan(vec![factory::<Stamp>()]))
 }
 
+/// One switch and two runtimes, which can be parted from each other alone.
+pub(super) fn stamped_apart() -> Members {
+    let mut members = Members::none(1, 2, Policy::RoundRobin, plan(vec![factory::<Stamp>()]));
+    members.is_replicated = true;
+    members.apart = Some((1, 2));
+    (0..3).for_each(|worker| members.start(worker));
+    members.meet();
+    members.run_until_quiet();
+    members
+}
+
 #[test]
 fn flows_go_on_when_their_runtime_fails() {
     for switches in [1, 2] {

@@ -239,6 +239,13 @@ impl Members {
         }
     }
 
+    /// Workers that began apart, and have met, see each other no more; all others see both.
+    pub(super) fn part(&mut self) {
+        for (_, incarnation) in &self.unseen {
+            incarnation.set(0);
+        }
+    }
+
     /// A worker begins, again if it was there before.
     pub(super) fn start(&mut self, worker: usize) {
         self.stop(worker);

@@ -129,6 +129,7 @@ impl<P: Port> Runtime<P> {
             self.apply_moves();
         }
         if session != 0 {
+            self.core.say_least(link);
             self.keeper.switch_came(&mut self.core, link);
             let part = ResyncPart::Moves(0);
             self.core.sessions.resyncs.push_back(Resync { link, part });

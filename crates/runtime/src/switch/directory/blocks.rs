@@ -63,9 +63,9 @@ struct Holder {
 pub(in crate::switch) struct Blocks {
     owners: BlockOwners,
     holders: HashMap<GroupKey, Holder>,
-    /// Blocks that runtimes are asked about, and have not answered; whether all others that may
-    /// have the block have not got it.
-    asked: HashMap<(u16, Block, GroupKey), bool>,
+    /// Blocks that runtimes are asked about, and have not answered: of which group, and whether all
+    /// others that may have the block have not got it.
+    asked: HashMap<(u16, Block), (GroupKey, bool)>,
     /// Blocks that go back to runtimes that are not there.
     returning: HashSet<(u16, Block)>,
     /// Blocks that runtimes have lent each other.
@@ -203,9 +203,14 @@ impl Blocks {
         }
         self.note_claim(group, runtime, before != Some(group));
         self.note_answer(runtime, block, group);
+        if self.asked.is_empty() {
+            return;
+        }
         // A runtime that has not got it said so before this.
-        for ((_, of, _), is_last) in &mut self.asked {
-            *is_last &= *of != block;
+        for runtime in 0..self.runtimes as u16 {
+            if let Some((_, is_last)) = self.asked.get_mut(&(runtime, block)) {
+                *is_last = false;
+            }
         }
     }
 
@@ -257,7 +262,7 @@ impl Blocks {
         }
         // The holder may have claimed this, too, when it was met again, and have let go of others'
         // blocks; or the group began again there, where other blocks of it are.
-        self.asked.insert((holder.other, block, group), true);
+        self.asked.insert((holder.other, block), (group, true));
         outbox.push_message(other, Message::BlockSuspect(block, group));
     }
 
@@ -309,7 +314,14 @@ impl Blocks {
 
     /// A runtime has said whether a group has a block there; whether it was the last to be asked.
     fn note_answer(&mut self, runtime: usize, block: Block, group: GroupKey) -> bool {
-        !self.asked.is_empty() && self.asked.remove(&(runtime as u16, block, group)) == Some(true)
+        let question = (runtime as u16, block);
+        let known = self.asked.get(&question).copied();
+        // An answer about a group before tells nothing of the one that has it now.
+        let Some((_, is_last)) = known.filter(|(of, _)| *of == group) else {
+            return false;
+        };
+        self.asked.remove(&question);
+        is_last
     }
 
     /// A runtime does not answer a question of a session that is over.
@@ -420,7 +432,7 @@ impl Blocks {
             {
                 let ports = self.owners.size_at(first);
                 let block = Block { addr, first, ports };
-                self.asked.insert((holder as u16, block, group), false);
+                self.asked.insert((holder as u16, block), (group, false));
                 outbox.push_message(holder, Message::BlockSuspect(block, group));
             }
         }

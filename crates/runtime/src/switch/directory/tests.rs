@@ -364,6 +364,47 @@ impl Asker {
 /// In which order runtimes answer, and how much at once.
 const TURNS: [([usize; 3], usize); 4] = [([0, 1, 2], 1), ([2, 1, 0], 1), ([0, 1, 2], 9), ([2, 1, 0], 9)];
 
+/// So many groups with a block each have gone on at another runtime, which is asked about all: the
+/// time of an answer, in nanoseconds.
+fn answer_takes(groups: u32) -> u64 {
+    let mut rig = Asker::new();
+    rig.blocks = Blocks::new(1 << 16, 3, HashSeed::FIXED);
+    let of = |n: u32| {
+        let addr = Addr::v4([203, 0, 113, (n >> 10) as u8]);
+        let first = (n & 1023) as u16 * 64;
+        (
+            Block {
+                addr,
+                first,
+                ports: 64,
+            },
+            GroupKey::from_words([1, 0, 0, 0, u64::from(n)]),
+        )
+    };
+    for runtime in [2, 1] {
+        (0..groups)
+            .map(of)
+            .for_each(|(block, group)| rig.blocks.claimed(runtime, block, group));
+    }
+    rig.goes(2);
+    let began = std::time::Instant::now();
+    (0..groups)
+        .map(of)
+        .for_each(|(block, group)| rig.blocks.claimed(1, block, group));
+    assert!(!rig.blocks.is_asking());
+    assert_eq!(rig.blocks.len(), groups as usize);
+    began.elapsed().as_nanos() as u64 / u64::from(groups)
+}
+
+#[test]
+fn an_answer_about_a_block_takes_the_same_time_however_many_are_asked_about() {
+    // The least of three: other work of the machine only adds.
+    let least = |groups| (0..3).map(|_| answer_takes(groups)).min().unwrap();
+    let (few, many) = (least(500), least(20_000));
+    // A scan of all takes 10 µs for each.
+    assert!(many < 8 * few + 3000, "{few} ns, then {many}");
+}
+
 /// A group had a block at a runtime that has failed, of which this switch waits for an heir. It has
 /// begun again elsewhere, with another block (nat 93024058).
 #[test]
