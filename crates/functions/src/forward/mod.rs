@@ -37,10 +37,11 @@
 //!
 //! *Errors* are sent from the address of the interface by which the packet came in, within a budget
 //! per second, and never about an error, a later fragment, or a packet that was sent to many
-//! ([`wire::answer`]). They go back through the functions that the packet had passed, so a NAT
-//! translates them with the packet they quote, and then through this step, which finds their way. A
-//! packet that cannot be answered is dropped, by the same name as the error that would have been
-//! sent.
+//! ([`wire::answer`]). Errors that tell an MTU have a budget of their own, so a flood of packets
+//! without hops makes no black hole of a narrow link. Errors go back through the functions that the
+//! packet had passed, so a NAT translates them with the packet they quote, and then through this
+//! step, which finds their way. A packet that cannot be answered is dropped, by the same name as
+//! the error that would have been sent, and costs nothing of the budget.
 //!
 //! | counter | what |
 //! |---|---|
@@ -111,6 +112,8 @@ pub struct Forward {
     feed: Arc<Feed>,
     tables: RefCell<Arc<Tables>>,
     errors: Budget,
+    /// For errors that tell an MTU.
+    too_long: Budget,
     resolving: RefCell<Resolving>,
     reverse_path: config::ReversePath,
 }
@@ -181,6 +184,7 @@ impl NetworkFunction for Forward {
             feed: config.feed.clone(),
             tables: RefCell::new(config.feed.in_force()),
             errors: Budget::new(config.errors_per_second),
+            too_long: Budget::new(config.errors_per_second),
             resolving: RefCell::new(Resolving::new(
                 nanoseconds(config.resolve_timeout),
                 nanoseconds(config.silent_for),

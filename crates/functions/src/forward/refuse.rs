@@ -6,8 +6,9 @@
 
 use super::Forward;
 use super::tables::is_link_local;
+use crate::budget::Budget;
 use nf::{Addr, Cx, Name, Packet, Verdict, counter, reason};
-use wire::answer::{Unreachable, icmp_error_from};
+use wire::answer::{Unreachable, icmp_error_from, may_have_error_from};
 use wire::packet::flag;
 
 /// Whether no packet can come from there: from no host, from many, or from a host to itself.
@@ -48,10 +49,11 @@ pub(super) fn reason(packet: &Packet) -> Option<Name> {
 
 #[nf::network_function]
 impl Forward {
-    /// Makes the packet an error about itself; if it must have none, or there have been too many,
-    /// it is dropped for `reason`.
+    /// Makes the packet an error about itself; if it must have none, which costs nothing, or the
+    /// budget is spent, it is dropped for `reason`.
     fn answer(
         &self,
+        budget: &Budget,
         packet: &mut Packet,
         cx: &mut Cx<Self>,
         (reason, counter): (Name, Name),
@@ -65,10 +67,10 @@ impl Forward {
         let tables = self.tables.borrow();
         let source = tables.own_address(packet.port(), packet.vlan(), packet.source_addr());
         drop(tables);
-        let Some(source) = source else {
+        let Some(source) = source.filter(|source| may_have_error_from(packet, *source, kind)) else {
             return cx.drop(reason);
         };
-        if !self.errors.take(cx.now()) {
+        if !budget.take(cx.now()) {
             cx.count("errors_limited");
             return cx.drop(reason);
         }
@@ -82,6 +84,7 @@ impl Forward {
     pub(super) fn time_exceeded(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Verdict {
         let kind = if packet.version() == 4 { 11 } else { 3 };
         self.answer(
+            &self.errors,
             packet,
             cx,
             (
@@ -93,6 +96,7 @@ impl Forward {
         )
     }
 
+    /// Has a budget of its own: where other errors flow, a path's MTU is found as well.
     pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, mtu: u32) -> Verdict {
         let kind = if packet.version() == 4 { (3, 4) } else { (2, 0) };
         // IPv4 has 16 bits for it (RFC 1191 4).
@@ -102,6 +106,7 @@ impl Forward {
             mtu
         };
         self.answer(
+            &self.too_long,
             packet,
             cx,
             (reason!(Forward, "too_big"), counter!(Forward, "too_big")),
@@ -120,6 +125,7 @@ impl Forward {
         let kind = if packet.version() == 4 { 3 } else { 1 };
         let code = why.code(packet.version());
         self.answer(
+            &self.errors,
             packet,
             cx,
             (reason, counter!(Forward, "unreachable")),

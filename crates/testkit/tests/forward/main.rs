@@ -397,6 +397,56 @@ fn errors_are_limited() {
     assert_eq!(router.feed_in(LAN, packets(30)).len(), 5);
 }
 
+fn with_ten_errors() -> Router {
+    let config = Config {
+        errors_per_second: 10,
+        ..Config::default()
+    };
+    Router::with(1, false, config)
+}
+
+/// Else a flood of packets without hops would hide the MTU from all senders.
+#[test]
+fn what_is_too_long_is_told_whatever_else_is_told() {
+    let mut router = with_ten_errors();
+    let last = |n: u16| udp_tagged("10.0.0.5", "192.0.2.9", (n, 9), 1, 0, b"x");
+    assert_eq!(router.feed_in(LAN, (1..=30).map(last)).len(), 10);
+    // Don't fragment.
+    let long = |n: u16| udp_tagged("10.0.0.5", "192.0.2.9", (n, 9), 64, 0, &[7; 1600]);
+    let told = router.feed_in(LAN, (1..=30).map(long));
+    assert_eq!(told.len(), 10, "as many, and no more");
+    assert!(
+        told.iter()
+            .all(|(by, told)| (*by, seen(told).about) == (LAN, (3, 4)))
+    );
+    let limited = (router.dropped("ttl_exceeded"), router.dropped("too_big"));
+    assert_eq!((limited, router.counter("errors_limited")), ((20, 20), 40));
+}
+
+#[test]
+fn what_has_no_answer_costs_none() {
+    let mut router = with_ten_errors();
+    let last = |n: u16| udp_tagged("10.0.0.5", "192.0.2.9", (n, 9), 1, 0, b"x");
+    let to_all = (1..=30).map(|n| {
+        let mut frame = last(n);
+        frame[..6].copy_from_slice(&[0xff; 6]);
+        frame
+    });
+    assert_eq!(router.feed_in(LAN, to_all).len(), 0);
+    let about = udp("192.0.2.9", "10.0.0.5", 64, b"x");
+    let errors = (1..=30).map(|_| {
+        let mut frame = error("10.0.0.5", "192.0.2.9", (3, 3), [0; 4], &about);
+        frame[22] = 1;
+        fix_header(&mut frame);
+        frame
+    });
+    assert_eq!(router.feed_in(LAN, errors).len(), 0);
+    let none = (router.counter("time_exceeded"), router.counter("errors_limited"));
+    assert_eq!(none, (0, 0), "nor is it one too many");
+    assert_eq!(router.feed_in(LAN, (1..=30).map(last)).len(), 10);
+    assert_eq!(router.counter("errors_limited"), 20);
+}
+
 #[test]
 fn packets_wait_for_a_link_address_in_their_order() {
     let mut router = Router::new(false);
