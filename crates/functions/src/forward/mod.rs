@@ -56,6 +56,10 @@
 //! longer than the MTU leaves; no packet waits for a neighbour longer than
 //! [`Config::resolve_timeout`].
 //!
+//! A packet that may be cut makes [`split::PARTS_MAX`] parts at most, since a call emits so many
+//! packets. A packet that would make more is told as if it must not be cut: most senders then cut
+//! the next ones themselves.
+//!
 //! Not here: the kernel's tables ([`Feed`] is filled by the tool), ARP and neighbour discovery (the
 //! kernel's business), multicast routing, redirects (RFC 1812 5.2.7.2 lets a router leave them
 //! out), router advertisements, policy routing.
@@ -166,6 +170,8 @@ impl NetworkFunction for Forward {
         "ttl_exceeded",
         /// Longer than the next link takes, and not to be fragmented.
         "too_big",
+        /// Longer than the next link takes, and of more parts than one packet is cut into: five.
+        "too_many_parts",
         /// Under an MPLS label, which leads one way.
         "labelled",
         /// No buffer is free for its fragments.
@@ -388,10 +394,11 @@ impl Forward {
         let whole = !packet.has(flag::CUT_SHORT);
         let may_be_cut = packet.version() == 4 && packet.network()[6] & 0x40 == 0 && whole;
         if !may_be_cut {
-            return self.too_big(packet, cx, mtu);
+            return self.too_big(packet, cx, reason!(Forward, "too_big"), mtu);
         }
         let Some(plan) = split::Plan::of(packet, mtu) else {
-            return cx.drop("too_big");
+            // The sender cuts the next ones, once it knows: else they would go into a black hole.
+            return self.too_big(packet, cx, reason!(Forward, "too_many_parts"), mtu);
         };
         let sent = send(packet, cx, hop);
         if sent != Verdict::Forward {

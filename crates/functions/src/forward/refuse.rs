@@ -97,7 +97,7 @@ impl Forward {
     }
 
     /// Has a budget of its own: where other errors flow, a path's MTU is found as well.
-    pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, mtu: u32) -> Verdict {
+    pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, reason: Name, mtu: u32) -> Verdict {
         let kind = if packet.version() == 4 { (3, 4) } else { (2, 0) };
         // IPv4 has 16 bits for it (RFC 1191 4).
         let told = if packet.version() == 4 {
@@ -109,7 +109,7 @@ impl Forward {
             &self.too_long,
             packet,
             cx,
-            (reason!(Forward, "too_big"), counter!(Forward, "too_big")),
+            (reason, counter!(Forward, "too_big")),
             kind,
             told,
         )

@@ -164,10 +164,15 @@ fn what_is_too_long_is_told_or_cut() {
     assert_eq!(parts.len(), 3);
     assert_eq!(join(&parts)[8..], [7; 1400]);
     assert!(parts.iter().all(|(by, frame)| *by == WAN && frame.len() <= 614));
-    // So small that there would be more parts than one packet may make.
+    // An MTU so small that the packet would make more parts than one may: its sender cuts it.
     router.routes[4].mtu = 200;
     router.publish();
-    assert_eq!(router.refused(LAN, packet), "too_big");
+    let (by, frame) = router.one(LAN, packet.clone());
+    let told = seen(&frame);
+    assert_eq!((by, told.about, told.rest), (LAN, (3, 4), [0, 0, 0, 200]));
+    // A packet whose sender is not told is counted under the same name.
+    packet[..6].copy_from_slice(&[0xff; 6]);
+    assert_eq!(router.refused(LAN, packet), "too_many_parts");
 }
 
 #[test]
