@@ -322,9 +322,12 @@ impl Forward {
         let known = way.generation == tables.generation()
             && way.destination == destination
             && (way.arrival == 0 || tables.is_arrival(way.arrival, packet.port(), packet.vlan()));
-        if !known || refuse::is_martian(packet.source_addr()) {
+        if !known {
             drop(tables);
             return self.first_step(packet, flow, cx);
+        }
+        if let Some(reason) = refuse::reason_on_the_way(packet) {
+            return Some(cx.drop(reason));
         }
         let (hop, mtu) = (way.hop, u32::from(way.mtu));
         let Some(hop) = tables.hop(hop).copied() else {

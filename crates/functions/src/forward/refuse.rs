@@ -23,7 +23,21 @@ pub(super) fn is_martian(source: Addr) -> bool {
     }
 }
 
+/// [`reason`] for a packet whose flow has a way: cheaper, since the flow's addresses were looked at
+/// when the way was found.
+#[inline]
+pub(super) fn reason_on_the_way(packet: &Packet) -> Option<Name> {
+    // A route in a packet says nothing of the flow's others; an error comes from any router.
+    let is_odd = packet.has(flag::SOURCE_ROUTED | flag::ICMP_ERROR);
+    if is_odd || is_martian(packet.source_addr()) {
+        reason(packet)
+    } else {
+        None
+    }
+}
+
 /// Why no router forwards a packet, whatever the routes say.
+#[cold]
 pub(super) fn reason(packet: &Packet) -> Option<Name> {
     let (source, destination) = (packet.source_addr(), packet.destination_addr());
     let is_multicast = match destination.as_v4() {
@@ -40,7 +54,7 @@ pub(super) fn reason(packet: &Packet) -> Option<Name> {
         Some(reason!(Forward, "martian"))
     } else if is_link_local(source) || is_link_local(destination) {
         Some(reason!(Forward, "link_local"))
-    } else if packet.has(flag::SOURCE_ROUTED) {
+    } else if packet.has(flag::SOURCE_ROUTED) && (packet.version() == 4 || packet.has_type_0_route()) {
         Some(reason!(Forward, "source_routed"))
     } else {
         None

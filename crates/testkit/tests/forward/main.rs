@@ -6,7 +6,7 @@ mod reverse;
 mod rig;
 mod silent;
 
-use frames::{error, ping, quoted, seen, udp, udp_tagged};
+use frames::{error, ping, quoted, seen, udp, udp_tagged, with_options, with_routing};
 use functions::forward::Config;
 use functions::forward::tables::{Kind, Way};
 use rig::{DMZ, LAN, Router, WAN, neighbour, own_link, route, special, their_link};
@@ -332,16 +332,69 @@ fn what_no_router_forwards_is_dropped_by_name() {
             "{from} > {to}"
         );
     }
-    // Also once the flow is known.
-    router.one(LAN, udp("10.0.0.5", "192.0.2.9", 64, b"x"));
-    let martian = error(
-        "127.0.0.1",
-        "10.0.0.5",
-        (3, 1),
-        [0; 4],
-        &udp("10.0.0.5", "192.0.2.9", 64, b"x"),
+    let (v4, v6) = (
+        udp("10.0.0.5", "192.0.2.9", 64, b"x"),
+        udp("fd00:1::5", "2001:db8::9", 64, b"x"),
     );
-    assert_eq!(router.refused(WAN, martian), "martian");
+    let routed = [
+        with_options(&v4, &[131, 7, 4, 1, 1, 1, 1, 0]),
+        with_options(&v4, &[1, 137, 7, 4, 1, 1, 1, 1]),
+        with_routing(&v6, 0, 1),
+    ];
+    for frame in &routed {
+        assert_eq!(router.refused(LAN, frame.clone()), "source_routed");
+    }
+    // Also once the flows are known, both ways.
+    for frame in [&v4, &v6] {
+        router.one(LAN, frame.clone());
+    }
+    for (from, to) in [("192.0.2.9", "10.0.0.5"), ("2001:db8::9", "fd00:1::5")] {
+        router.one(WAN, udp_tagged(from, to, (53, 4000), 64, 0, b"y"));
+    }
+    for frame in routed {
+        assert_eq!(router.refused(LAN, frame), "source_routed");
+    }
+    for (from, to, about, reason) in [
+        ("127.0.0.1", "10.0.0.5", &v4, "martian"),
+        ("169.254.1.1", "10.0.0.5", &v4, "link_local"),
+        ("fe80::77", "fd00:1::5", &v6, "link_local"),
+        ("::1", "fd00:1::5", &v6, "martian"),
+    ] {
+        let kind = if from.contains(':') { (1, 3) } else { (3, 1) };
+        let told = error(from, to, kind, [0; 4], about);
+        assert_eq!(router.refused(WAN, told), reason, "{from} > {to}");
+    }
+    assert_eq!(router.stats().flows, 2);
+}
+
+/// Segment routing (type 4), Mobile IPv6 (type 2), and a source route that is used up: this router
+/// is none of their stops.
+#[test]
+fn other_routes_in_packets_pass() {
+    let mut router = Router::new(false);
+    let (v4, v6) = (
+        udp("10.0.0.5", "192.0.2.9", 64, b"x"),
+        udp("fd00:1::5", "2001:db8::9", 64, b"x"),
+    );
+    for _ in 0..2 {
+        for (kind, left) in [(2, 1), (3, 1), (4, 1), (0, 0), (253, 9)] {
+            let frame = with_routing(&v6, kind, left);
+            let (by, out) = router.one(LAN, frame.clone());
+            assert_eq!((by, out[21]), (WAN, 63), "type {kind}, {left} left");
+            assert_eq!((&out[14..21], &out[22..]), (&frame[14..21], &frame[22..]));
+        }
+        let frame = with_options(&v4, &[131, 7, 8, 1, 1, 1, 1, 0]);
+        assert_eq!(router.one(LAN, frame).0, WAN);
+    }
+    assert_eq!(router.counter("looked_up"), 2, "and their ways are kept");
+    // Their senders learn of a narrow link like others.
+    router.interfaces[1].mtu = 1280;
+    router.publish();
+    let long = with_routing(&udp("fd00:1::5", "2001:db8::9", 64, &[7; 1300]), 4, 1);
+    let (by, told) = router.one(LAN, long);
+    assert_eq!((by, seen(&told).about), (LAN, (2, 0)));
+    let last = with_routing(&udp("fd00:1::5", "2001:db8::9", 1, b"x"), 4, 1);
+    assert_eq!(seen(&router.one(LAN, last).1).about, (3, 0));
 }
 
 #[test]
