@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!   10.0.0.5 > 192.0.2.9, TTL 64, from port lan
+//!     a damaged header                                      dropped, and not answered
 //!     source or destination that no router forwards         dropped, by name
 //!     10.0.0.5 is not reached by eth0                       dropped: `reverse_path`
 //!     192.0.2.9: by 203.0.113.254 on eth1, port wan         no route: answered
@@ -53,8 +54,8 @@
 //!
 //! Invariants: every packet that leaves has one hop less, a right IPv4 header checksum, and the
 //! link addresses of the way that the tables in force, or the ones just before, say; no packet
-//! longer than the MTU leaves; no packet waits for a neighbour longer than
-//! [`Config::resolve_timeout`].
+//! longer than the MTU leaves; no header that came in damaged leaves, mended or not; no packet waits
+//! for a neighbour longer than [`Config::resolve_timeout`].
 //!
 //! A packet that may be cut makes [`split::PARTS_MAX`] parts at most, since a call emits so many
 //! packets. A packet that would make more is told as if it must not be cut: most senders then cut
@@ -142,6 +143,8 @@ impl NetworkFunction for Forward {
         "looked_up",
     ];
     const REASONS: &'static [&'static str] = &[
+        /// The checksum of its IPv4 header is wrong (RFC 1812 5.2.2).
+        "bad_header_checksum",
         /// A source or destination that no packet on a wire has (RFC 1812 5.3.7).
         "martian",
         /// With a source route, or an IPv6 routing header of type 0 (RFC 5095).

@@ -1,5 +1,8 @@
 //! Packets that are not forwarded, and the errors that their senders are told.
 //!
+//! A damaged IPv4 header is no packet of the host that it names: it is dropped before all else, and
+//! not answered (RFC 1812 5.2.2).
+//!
 //! Sources: RFC 1812 4.2.2.11 and 5.3.7 (martian addresses), 4.3.2 (errors), RFC 6890 (special
 //! addresses), RFC 3927 7 and RFC 4291 2.5.6 (link-local), RFC 7126 and RFC 5095 (source routes),
 //! RFC 8200 3, RFC 4443 3.
@@ -29,7 +32,7 @@ pub(super) fn is_martian(source: Addr) -> bool {
 pub(super) fn reason_on_the_way(packet: &Packet) -> Option<Name> {
     // A route in a packet says nothing of the flow's others; an error comes from any router.
     let is_odd = packet.has(flag::SOURCE_ROUTED | flag::ICMP_ERROR);
-    if is_odd || is_martian(packet.source_addr()) {
+    if is_odd || is_martian(packet.source_addr()) || !packet.header_checksum_valid() {
         reason(packet)
     } else {
         None
@@ -39,6 +42,9 @@ pub(super) fn reason_on_the_way(packet: &Packet) -> Option<Name> {
 /// Why no router forwards a packet, whatever the routes say.
 #[cold]
 pub(super) fn reason(packet: &Packet) -> Option<Name> {
+    if !packet.header_checksum_valid() {
+        return Some(reason!(Forward, "bad_header_checksum"));
+    }
     let (source, destination) = (packet.source_addr(), packet.destination_addr());
     let is_multicast = match destination.as_v4() {
         Some(v4) => v4[0] & 0xf0 == 0xe0,

@@ -175,6 +175,49 @@ fn what_is_too_long_is_told_or_cut() {
     assert_eq!(router.refused(LAN, packet), "too_many_parts");
 }
 
+/// A damaged header is no packet of the host that it names (RFC 1812 5.2.2): it is not forwarded,
+/// cut, answered or waited for, and a sum made from scratch would hide the damage.
+#[test]
+fn a_damaged_header_goes_nowhere() {
+    for nat in [false, true] {
+        let mut router = Router::new(nat);
+        router.interfaces[1].mtu = 1000;
+        router.publish();
+        let mut plain = udp("10.0.0.5", "192.0.2.9", 64, b"x");
+        let mut last = udp("10.0.0.5", "192.0.2.9", 1, b"x");
+        let mut long = udp("10.0.0.5", "192.0.2.9", 64, &[7; 1400]);
+        let mut cut = long.clone();
+        cut[20] &= !0x40;
+        fix_header(&mut cut);
+        let mut options = with_options(&plain, &[148, 4, 0, 0]);
+        let mut elsewhere = udp("10.0.0.5", "203.0.113.77", 64, b"x");
+        let frames = [
+            &mut plain,
+            &mut last,
+            &mut long,
+            &mut cut,
+            &mut options,
+            &mut elsewhere,
+        ];
+        // As first packets, and once the flow is known.
+        for pass in 0..2 {
+            for (n, right) in frames.iter().enumerate() {
+                // The identification, which no function looks at; of options, their value.
+                let mut damaged = right.to_vec();
+                damaged[if n == 4 { 36 } else { 18 }] ^= 0x10;
+                let reason = router.refused(LAN, damaged);
+                assert_eq!(reason, "bad_header_checksum", "{n}, {pass}");
+            }
+            router.one(LAN, udp("10.0.0.5", "192.0.2.9", 64, b"x"));
+        }
+        let told = ["time_exceeded", "too_big", "unreachable", "fragmented", "waited"];
+        assert!(told.iter().all(|name| router.counter(name) == 0));
+        for right in [&*frames[0], &*frames[4]] {
+            assert_eq!(router.one(LAN, right.clone()).0, WAN);
+        }
+    }
+}
+
 #[test]
 fn a_fragment_is_cut_again() {
     let mut router = Router::new(false);
