@@ -15,7 +15,9 @@
 //! Nothing answers a packet that must not be answered: a later fragment, an ICMP error, a reset, a
 //! source-routed packet, whatever was sent to many (multicast, broadcast on the link) or from no
 //! single host. Each function then says `false` and the packet is as it was. A damaged packet is
-//! answered, too: a caller that does not want that asks [`Packet::checksums_valid`] before.
+//! answered, too: a caller that does not want that asks [`Packet::checksums_valid`] before. A
+//! router's error over IPv6 does go to the sender of a source-routed packet: segment routing and
+//! Mobile IPv6 need the path's MTU as others do.
 //!
 //! Not here: how often to answer (RFC 1812 4.3.2.8 and RFC 4443 2.4 f want a limit).
 //!
@@ -85,16 +87,20 @@ pub fn too_big(packet: &mut Packet, mtu: u16) -> bool {
 /// `false`, and no change, if it must not be answered or the buffer is too small.
 pub fn icmp_error(packet: &mut Packet, kind: u8, code: u8, rest: u32) -> bool {
     let source = packet.destination_addr();
-    icmp_error_from(packet, source, (kind, code), rest)
+    is_for_the_asked(packet) && icmp_error_from(packet, source, (kind, code), rest)
+}
+
+/// Whether [`icmp_error_from`] makes an error of this type of the packet, if its buffer has room.
+pub fn may_have_error_from(packet: &Packet, source: Addr, kind: u8) -> bool {
+    let too_big = packet.version() == 6 && kind == 2;
+    // Over IPv4 the error would have to go back by the same route (RFC 1812 4.3.2.6).
+    let is_led = packet.version() == 4 && packet.has(flag::SOURCE_ROUTED);
+    source.version() == packet.version() && !is_led && answerable(packet, too_big)
 }
 
 /// As [`icmp_error`], from an address of the sender's own, as a router does (RFC 1812 4.3.2.4).
 pub fn icmp_error_from(packet: &mut Packet, source: Addr, (kind, code): (u8, u8), rest: u32) -> bool {
-    if source.version() != packet.version() {
-        return false;
-    }
-    let too_big = packet.version() == 6 && kind == 2;
-    if !answerable(packet, too_big) {
+    if !may_have_error_from(packet, source, kind) {
         return false;
     }
     let (protocol, header, longest) = match packet.version() {
@@ -125,7 +131,7 @@ pub fn echo_reply(packet: &mut Packet) -> bool {
         && packet.protocol() == protocol::ICMP
         && matches!(packet.transport(), [8, 0, _, _, _, _, _, _, ..]);
     let is_whole = !packet.has(flag::FIRST_FRAGMENT | flag::CUT_SHORT) && packet.checksums_valid();
-    if !is_echo || !is_whole || !answerable(packet, false) {
+    if !is_echo || !is_whole || !is_for_the_asked(packet) || !answerable(packet, false) {
         return false;
     }
     let (network, transport, end) = (
@@ -152,7 +158,8 @@ pub fn echo_reply(packet: &mut Packet) -> bool {
 /// answered.
 pub fn tcp_reset(packet: &mut Packet) -> bool {
     let Some(segment) = packet.tcp() else { return false };
-    if segment.flags() & RST != 0 || packet.has(flag::FIRST_FRAGMENT) || !answerable(packet, false) {
+    let is_part = packet.has(flag::FIRST_FRAGMENT);
+    if segment.flags() & RST != 0 || is_part || !is_for_the_asked(packet) || !answerable(packet, false) {
         return false;
     }
     let (sequence, acknowledgement, flags) = if segment.flags() & ACK != 0 {
@@ -179,11 +186,16 @@ pub fn tcp_reset(packet: &mut Packet) -> bool {
     back.write(packet)
 }
 
+/// Whether the destination is the last one: else an answer from there would not be its own.
+fn is_for_the_asked(packet: &Packet) -> bool {
+    !packet.has(flag::SOURCE_ROUTED)
+}
+
 /// RFC 1812 4.3.2.7 and RFC 4443 2.4 e. `too_big` may go to a sender to a group.
 fn answerable(packet: &Packet, too_big: bool) -> bool {
     // Labels lead one way: an answer under them would be sent where another router means them to
     // lead.
-    const NEVER: u16 = flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::SOURCE_ROUTED | flag::LABELLED;
+    const NEVER: u16 = flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::LABELLED;
     if !packet.has(flag::PARSED) || packet.has(NEVER) {
         return false;
     }

@@ -23,6 +23,12 @@ pub const fn fold(sum: u32) -> u16 {
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
+/// Folds a sum of 32-bit words, which comes to the same as one of 16-bit words (RFC 1071 2 C).
+#[inline]
+pub(crate) const fn fold_long(sum: u64) -> u16 {
+    fold((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
+}
+
 /// The checksum of `bytes`, to be written into a header whose checksum field is zero.
 pub fn checksum(bytes: &[u8]) -> u16 {
     !fold(sum(bytes, 0))
@@ -74,8 +80,7 @@ impl Delta {
     /// The new value of a checksum field.
     #[inline]
     pub const fn apply(self, old: u16) -> u16 {
-        let sum = self.0 + (!old) as u64;
-        !fold((sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32)
+        !fold_long(self.0 + (!old) as u64)
     }
 }
 

@@ -11,7 +11,7 @@
 //! Sources: RFC 791, 792, 4443 2.3, 8200 8.1 (pseudo-header; UDP must have a checksum), 768, 3828
 //! (partial coverage), 9293, 9260 6.8.
 
-use crate::checksum::{checksum, fold, sctp_crc, sum};
+use crate::checksum::{checksum, fold, fold_long, sctp_crc, sum};
 use crate::packet::{Packet, flag};
 use crate::protocol;
 
@@ -69,12 +69,34 @@ impl Packet {
         }
     }
 
+    /// Whether the checksum of an IPv4 header is right; IPv6 has none. Unlike a transport's it is
+    /// never left to a network card, so a wrong one is damage.
+    #[inline]
+    pub fn header_checksum_valid(&self) -> bool {
+        if self.version() != 4 {
+            return true;
+        }
+        if self.has(flag::HAS_OPTIONS) {
+            return self.long_header_checksum_valid();
+        }
+        let Some(header) = self.network().first_chunk::<20>() else {
+            return false;
+        };
+        // All ones in either order of bytes (RFC 1071 2 B).
+        let words = header.as_chunks::<4>().0.iter();
+        fold_long(words.map(|word| u64::from(u32::from_ne_bytes(*word))).sum()) == 0xffff
+    }
+
+    #[cold]
+    fn long_header_checksum_valid(&self) -> bool {
+        let length = self.transport_offset() - self.network_offset();
+        fold(sum(self.network().get(..length).unwrap_or_default(), 0)) == 0xffff
+    }
+
     /// Whether no checksum of a parsed packet is known to be wrong. UDP without one is right over
     /// IPv4 and wrong over IPv6.
     pub fn checksums_valid(&self) -> bool {
-        let length = self.transport_offset() - self.network_offset();
-        let header = self.network().get(..length).unwrap_or_default();
-        if self.version() == 4 && fold(sum(header, 0)) != 0xffff {
+        if !self.header_checksum_valid() {
             return false;
         }
         let body = self.transport();
@@ -181,6 +203,25 @@ mod tests {
             let (filled, header) = (packet.frame().to_vec(), packet.transport_offset());
             assert_eq!(covered(&filled, header), filled.len() - header, "{packet:?}");
         }
+    }
+
+    #[test]
+    fn an_ipv4_header_is_guarded_by_itself() {
+        for options in [&[][..], &[148, 4, 0, 0]] {
+            let mut packet = parsed(LinkType::Raw, &v4(17, options, 0, &udp(b"hello")));
+            assert!(packet.header_checksum_valid());
+            for at in 0..packet.transport_offset() {
+                for bit in 0..8 {
+                    packet.network_mut()[at] ^= 1 << bit;
+                    assert!(!packet.header_checksum_valid(), "byte {at}, bit {bit}");
+                    packet.network_mut()[at] ^= 1 << bit;
+                }
+            }
+            // The bytes behind it have sums of their own.
+            packet.transport_mut().fill(0xa5);
+            assert!(packet.header_checksum_valid());
+        }
+        assert!(parsed(LinkType::Raw, &v6(17, &udp(b"hello"))).header_checksum_valid());
     }
 
     #[test]

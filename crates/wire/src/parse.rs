@@ -277,7 +277,8 @@ fn ipv6(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
         let length = match next {
             // Hop-by-hop, routing, destination options, mobility, HIP, shim6.
             0 | 43 | 60 | 135 | 139 | 140 => {
-                // A routing header with segments left.
+                // A routing header with segments left, of any type: of the unknown ones it is not
+                // known whose address the checksum covers.
                 if next == 43 && byte(header, at + 3, held)? != 0 {
                     found.flags |= flag::SOURCE_ROUTED;
                 }
@@ -313,6 +314,35 @@ fn ipv6(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
         }
     }
     Err(ParseError::Malformed)
+}
+
+impl Packet {
+    /// Whether a routing header of type 0 leads a parsed IPv6 packet on: no node heeds it (RFC
+    /// 5095). Other types do with [`flag::SOURCE_ROUTED`]: Mobile IPv6, segment routing.
+    #[cold]
+    pub fn has_type_0_route(&self) -> bool {
+        if self.version() != 6 || !self.has(flag::SOURCE_ROUTED) {
+            return false;
+        }
+        let header = self.network();
+        let (mut next, mut at) = (header.get(6).copied(), 40);
+        // The chain was read to its end before.
+        while let Some(kind @ (0 | 43 | 44 | 60 | 135 | 139 | 140)) = next {
+            let Some([following, length, route, left]) = header.get(at..).and_then(<[u8]>::first_chunk)
+            else {
+                return false;
+            };
+            match kind {
+                43 if *route == 0 && *left != 0 => return true,
+                // Data are behind it, no header.
+                44 if self.has(flag::LATER_FRAGMENT) => return false,
+                44 => at += 8,
+                _ => at += 8 + 8 * usize::from(*length),
+            }
+            next = Some(*following);
+        }
+        false
+    }
 }
 
 /// How much of a packet of `total` bytes is there, where `captured` bytes are, out of `wire`.

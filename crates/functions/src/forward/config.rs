@@ -26,8 +26,8 @@ pub struct Config {
     /// addresses and MTU count. VLAN sub-interfaces of it count as well. Without an entry, a port
     /// on an interface (`afpacket:`, `afxdp:`) is that interface.
     pub interfaces: BTreeMap<String, String>,
-    /// How many ICMP errors each runtime sends per second at most. Default 1000, Linux'
-    /// `icmp_msgs_per_sec`.
+    /// How many ICMP errors each runtime sends per second at most; those that tell the MTU of a
+    /// narrow link are as many more. Default 1000, Linux' `icmp_msgs_per_sec`.
     pub errors_per_second: u32,
     /// How long a flow's packets wait for a neighbour's link address. Then its sender is told that
     /// the host is unreachable. Default `"3s"`, as Linux asks three times with a second between

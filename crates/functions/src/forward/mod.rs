@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!   10.0.0.5 > 192.0.2.9, TTL 64, from port lan
+//!     a damaged header                                      dropped, and not answered
 //!     source or destination that no router forwards         dropped, by name
 //!     10.0.0.5 is not reached by eth0                       dropped: `reverse_path`
 //!     192.0.2.9: by 203.0.113.254 on eth1, port wan         no route: answered
@@ -37,10 +38,11 @@
 //!
 //! *Errors* are sent from the address of the interface by which the packet came in, within a budget
 //! per second, and never about an error, a later fragment, or a packet that was sent to many
-//! ([`wire::answer`]). They go back through the functions that the packet had passed, so a NAT
-//! translates them with the packet they quote, and then through this step, which finds their way. A
-//! packet that cannot be answered is dropped, by the same name as the error that would have been
-//! sent.
+//! ([`wire::answer`]). Errors that tell an MTU have a budget of their own, so a flood of packets
+//! without hops makes no black hole of a narrow link. Errors go back through the functions that the
+//! packet had passed, so a NAT translates them with the packet they quote, and then through this
+//! step, which finds their way. A packet that cannot be answered is dropped, by the same name as
+//! the error that would have been sent, and costs nothing of the budget.
 //!
 //! | counter | what |
 //! |---|---|
@@ -52,8 +54,12 @@
 //!
 //! Invariants: every packet that leaves has one hop less, a right IPv4 header checksum, and the
 //! link addresses of the way that the tables in force, or the ones just before, say; no packet
-//! longer than the MTU leaves; no packet waits for a neighbour longer than
-//! [`Config::resolve_timeout`].
+//! longer than the MTU leaves; no header that came in damaged leaves, mended or not; no packet waits
+//! for a neighbour longer than [`Config::resolve_timeout`].
+//!
+//! A packet that may be cut makes [`split::PARTS_MAX`] parts at most, since a call emits so many
+//! packets. A packet that would make more is told as if it must not be cut: most senders then cut
+//! the next ones themselves.
 //!
 //! Not here: the kernel's tables ([`Feed`] is filled by the tool), ARP and neighbour discovery (the
 //! kernel's business), multicast routing, redirects (RFC 1812 5.2.7.2 lets a router leave them
@@ -111,6 +117,8 @@ pub struct Forward {
     feed: Arc<Feed>,
     tables: RefCell<Arc<Tables>>,
     errors: Budget,
+    /// For errors that tell an MTU.
+    too_long: Budget,
     resolving: RefCell<Resolving>,
     reverse_path: config::ReversePath,
 }
@@ -135,6 +143,8 @@ impl NetworkFunction for Forward {
         "looked_up",
     ];
     const REASONS: &'static [&'static str] = &[
+        /// The checksum of its IPv4 header is wrong (RFC 1812 5.2.2).
+        "bad_header_checksum",
         /// A source or destination that no packet on a wire has (RFC 1812 5.3.7).
         "martian",
         /// With a source route, or an IPv6 routing header of type 0 (RFC 5095).
@@ -163,6 +173,8 @@ impl NetworkFunction for Forward {
         "ttl_exceeded",
         /// Longer than the next link takes, and not to be fragmented.
         "too_big",
+        /// Longer than the next link takes, and of more parts than one packet is cut into: five.
+        "too_many_parts",
         /// Under an MPLS label, which leads one way.
         "labelled",
         /// No buffer is free for its fragments.
@@ -181,6 +193,7 @@ impl NetworkFunction for Forward {
             feed: config.feed.clone(),
             tables: RefCell::new(config.feed.in_force()),
             errors: Budget::new(config.errors_per_second),
+            too_long: Budget::new(config.errors_per_second),
             resolving: RefCell::new(Resolving::new(
                 nanoseconds(config.resolve_timeout),
                 nanoseconds(config.silent_for),
@@ -312,9 +325,12 @@ impl Forward {
         let known = way.generation == tables.generation()
             && way.destination == destination
             && (way.arrival == 0 || tables.is_arrival(way.arrival, packet.port(), packet.vlan()));
-        if !known || refuse::is_martian(packet.source_addr()) {
+        if !known {
             drop(tables);
             return self.first_step(packet, flow, cx);
+        }
+        if let Some(reason) = refuse::reason_on_the_way(packet) {
+            return Some(cx.drop(reason));
         }
         let (hop, mtu) = (way.hop, u32::from(way.mtu));
         let Some(hop) = tables.hop(hop).copied() else {
@@ -384,10 +400,11 @@ impl Forward {
         let whole = !packet.has(flag::CUT_SHORT);
         let may_be_cut = packet.version() == 4 && packet.network()[6] & 0x40 == 0 && whole;
         if !may_be_cut {
-            return self.too_big(packet, cx, mtu);
+            return self.too_big(packet, cx, reason!(Forward, "too_big"), mtu);
         }
         let Some(plan) = split::Plan::of(packet, mtu) else {
-            return cx.drop("too_big");
+            // The sender cuts the next ones, once it knows: else they would go into a black hole.
+            return self.too_big(packet, cx, reason!(Forward, "too_many_parts"), mtu);
         };
         let sent = send(packet, cx, hop);
         if sent != Verdict::Forward {

@@ -1,13 +1,17 @@
 //! Packets that are not forwarded, and the errors that their senders are told.
 //!
+//! A damaged IPv4 header is no packet of the host that it names: it is dropped before all else, and
+//! not answered (RFC 1812 5.2.2).
+//!
 //! Sources: RFC 1812 4.2.2.11 and 5.3.7 (martian addresses), 4.3.2 (errors), RFC 6890 (special
 //! addresses), RFC 3927 7 and RFC 4291 2.5.6 (link-local), RFC 7126 and RFC 5095 (source routes),
 //! RFC 8200 3, RFC 4443 3.
 
 use super::Forward;
 use super::tables::is_link_local;
+use crate::budget::Budget;
 use nf::{Addr, Cx, Name, Packet, Verdict, counter, reason};
-use wire::answer::{Unreachable, icmp_error_from};
+use wire::answer::{Unreachable, icmp_error_from, may_have_error_from};
 use wire::packet::flag;
 
 /// Whether no packet can come from there: from no host, from many, or from a host to itself.
@@ -22,8 +26,25 @@ pub(super) fn is_martian(source: Addr) -> bool {
     }
 }
 
+/// [`reason`] for a packet whose flow has a way: cheaper, since the flow's addresses were looked at
+/// when the way was found.
+#[inline]
+pub(super) fn reason_on_the_way(packet: &Packet) -> Option<Name> {
+    // A route in a packet says nothing of the flow's others; an error comes from any router.
+    let is_odd = packet.has(flag::SOURCE_ROUTED | flag::ICMP_ERROR);
+    if is_odd || is_martian(packet.source_addr()) || !packet.header_checksum_valid() {
+        reason(packet)
+    } else {
+        None
+    }
+}
+
 /// Why no router forwards a packet, whatever the routes say.
+#[cold]
 pub(super) fn reason(packet: &Packet) -> Option<Name> {
+    if !packet.header_checksum_valid() {
+        return Some(reason!(Forward, "bad_header_checksum"));
+    }
     let (source, destination) = (packet.source_addr(), packet.destination_addr());
     let is_multicast = match destination.as_v4() {
         Some(v4) => v4[0] & 0xf0 == 0xe0,
@@ -39,7 +60,7 @@ pub(super) fn reason(packet: &Packet) -> Option<Name> {
         Some(reason!(Forward, "martian"))
     } else if is_link_local(source) || is_link_local(destination) {
         Some(reason!(Forward, "link_local"))
-    } else if packet.has(flag::SOURCE_ROUTED) {
+    } else if packet.has(flag::SOURCE_ROUTED) && (packet.version() == 4 || packet.has_type_0_route()) {
         Some(reason!(Forward, "source_routed"))
     } else {
         None
@@ -48,10 +69,11 @@ pub(super) fn reason(packet: &Packet) -> Option<Name> {
 
 #[nf::network_function]
 impl Forward {
-    /// Makes the packet an error about itself; if it must have none, or there have been too many,
-    /// it is dropped for `reason`.
+    /// Makes the packet an error about itself; if it must have none, which costs nothing, or the
+    /// budget is spent, it is dropped for `reason`.
     fn answer(
         &self,
+        budget: &Budget,
         packet: &mut Packet,
         cx: &mut Cx<Self>,
         (reason, counter): (Name, Name),
@@ -65,10 +87,10 @@ impl Forward {
         let tables = self.tables.borrow();
         let source = tables.own_address(packet.port(), packet.vlan(), packet.source_addr());
         drop(tables);
-        let Some(source) = source else {
+        let Some(source) = source.filter(|source| may_have_error_from(packet, *source, kind)) else {
             return cx.drop(reason);
         };
-        if !self.errors.take(cx.now()) {
+        if !budget.take(cx.now()) {
             cx.count("errors_limited");
             return cx.drop(reason);
         }
@@ -82,6 +104,7 @@ impl Forward {
     pub(super) fn time_exceeded(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Verdict {
         let kind = if packet.version() == 4 { 11 } else { 3 };
         self.answer(
+            &self.errors,
             packet,
             cx,
             (
@@ -93,7 +116,8 @@ impl Forward {
         )
     }
 
-    pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, mtu: u32) -> Verdict {
+    /// Has a budget of its own: where other errors flow, a path's MTU is found as well.
+    pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, reason: Name, mtu: u32) -> Verdict {
         let kind = if packet.version() == 4 { (3, 4) } else { (2, 0) };
         // IPv4 has 16 bits for it (RFC 1191 4).
         let told = if packet.version() == 4 {
@@ -102,9 +126,10 @@ impl Forward {
             mtu
         };
         self.answer(
+            &self.too_long,
             packet,
             cx,
-            (reason!(Forward, "too_big"), counter!(Forward, "too_big")),
+            (reason, counter!(Forward, "too_big")),
             kind,
             told,
         )
@@ -120,6 +145,7 @@ impl Forward {
         let kind = if packet.version() == 4 { 3 } else { 1 };
         let code = why.code(packet.version());
         self.answer(
+            &self.errors,
             packet,
             cx,
             (reason, counter!(Forward, "unreachable")),

@@ -15,8 +15,11 @@ use nf::cx::EFFECTS_MAX;
 use wire::LinkType;
 use wire::checksum::checksum;
 
-/// The most parts that one packet makes.
+/// The most parts that one packet makes: itself, and those that a call may emit.
 pub const PARTS_MAX: usize = EFFECTS_MAX + 1;
+
+// The reason `too_many_parts` says the number, and docs/status.md.
+const _: () = assert!(PARTS_MAX == 5);
 
 /// How a packet is to be cut.
 pub struct Plan {

@@ -53,6 +53,31 @@ pub fn ping(from: &str, to: &str, hops: u8, id: u16, seq: u16) -> Vec<u8> {
     frame
 }
 
+/// The same IPv4 frame with options, as many bytes as four divides.
+pub fn with_options(frame: &[u8], options: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame.splice(34..34, options.iter().copied());
+    frame[14] += (options.len() / 4) as u8;
+    let total = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    let header = etherparse::Ipv4Header::from_slice(&frame[14..]).unwrap().0;
+    let sum = header.calc_header_checksum();
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// The same IPv6 frame with a routing header of one address, and so many segments left.
+pub fn with_routing(frame: &[u8], kind: u8, left: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let mut header = vec![frame[20], 2, kind, left, 0, 0, 0, 0];
+    header.extend("2001:db8::77".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    frame[20] = 43;
+    frame.splice(54..54, header);
+    let length = (frame.len() - 54) as u16;
+    frame[18..20].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
 /// An ICMP error about the IP packet of a frame.
 pub fn error(from: &str, to: &str, kind: (u8, u8), rest: [u8; 4], about: &[u8]) -> Vec<u8> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());

@@ -6,7 +6,7 @@ mod reverse;
 mod rig;
 mod silent;
 
-use frames::{error, ping, quoted, seen, udp, udp_tagged};
+use frames::{error, ping, quoted, seen, udp, udp_tagged, with_options, with_routing};
 use functions::forward::Config;
 use functions::forward::tables::{Kind, Way};
 use rig::{DMZ, LAN, Router, WAN, neighbour, own_link, route, special, their_link};
@@ -164,10 +164,58 @@ fn what_is_too_long_is_told_or_cut() {
     assert_eq!(parts.len(), 3);
     assert_eq!(join(&parts)[8..], [7; 1400]);
     assert!(parts.iter().all(|(by, frame)| *by == WAN && frame.len() <= 614));
-    // So small that there would be more parts than one packet may make.
+    // An MTU so small that the packet would make more parts than one may: its sender cuts it.
     router.routes[4].mtu = 200;
     router.publish();
-    assert_eq!(router.refused(LAN, packet), "too_big");
+    let (by, frame) = router.one(LAN, packet.clone());
+    let told = seen(&frame);
+    assert_eq!((by, told.about, told.rest), (LAN, (3, 4), [0, 0, 0, 200]));
+    // A packet whose sender is not told is counted under the same name.
+    packet[..6].copy_from_slice(&[0xff; 6]);
+    assert_eq!(router.refused(LAN, packet), "too_many_parts");
+}
+
+/// A damaged header is no packet of the host that it names (RFC 1812 5.2.2): it is not forwarded,
+/// cut, answered or waited for, and a sum made from scratch would hide the damage.
+#[test]
+fn a_damaged_header_goes_nowhere() {
+    for nat in [false, true] {
+        let mut router = Router::new(nat);
+        router.interfaces[1].mtu = 1000;
+        router.publish();
+        let mut plain = udp("10.0.0.5", "192.0.2.9", 64, b"x");
+        let mut last = udp("10.0.0.5", "192.0.2.9", 1, b"x");
+        let mut long = udp("10.0.0.5", "192.0.2.9", 64, &[7; 1400]);
+        let mut cut = long.clone();
+        cut[20] &= !0x40;
+        fix_header(&mut cut);
+        let mut options = with_options(&plain, &[148, 4, 0, 0]);
+        let mut elsewhere = udp("10.0.0.5", "203.0.113.77", 64, b"x");
+        let frames = [
+            &mut plain,
+            &mut last,
+            &mut long,
+            &mut cut,
+            &mut options,
+            &mut elsewhere,
+        ];
+        // As first packets, and once the flow is known.
+        for pass in 0..2 {
+            for (n, right) in frames.iter().enumerate() {
+                // The identification, which no function looks at; of options, their value.
+                let mut damaged = right.to_vec();
+                damaged[if n == 4 { 36 } else { 18 }] ^= 0x10;
+                let reason = router.refused(LAN, damaged);
+                assert_eq!(reason, "bad_header_checksum", "{n}, {pass}");
+            }
+            router.one(LAN, udp("10.0.0.5", "192.0.2.9", 64, b"x"));
+        }
+        let told = ["time_exceeded", "too_big", "unreachable", "fragmented", "waited"];
+        assert!(told.iter().all(|name| router.counter(name) == 0));
+        for right in [&*frames[0], &*frames[4]] {
+            assert_eq!(router.one(LAN, right.clone()).0, WAN);
+        }
+    }
 }
 
 #[test]
@@ -327,16 +375,69 @@ fn what_no_router_forwards_is_dropped_by_name() {
             "{from} > {to}"
         );
     }
-    // Also once the flow is known.
-    router.one(LAN, udp("10.0.0.5", "192.0.2.9", 64, b"x"));
-    let martian = error(
-        "127.0.0.1",
-        "10.0.0.5",
-        (3, 1),
-        [0; 4],
-        &udp("10.0.0.5", "192.0.2.9", 64, b"x"),
+    let (v4, v6) = (
+        udp("10.0.0.5", "192.0.2.9", 64, b"x"),
+        udp("fd00:1::5", "2001:db8::9", 64, b"x"),
     );
-    assert_eq!(router.refused(WAN, martian), "martian");
+    let routed = [
+        with_options(&v4, &[131, 7, 4, 1, 1, 1, 1, 0]),
+        with_options(&v4, &[1, 137, 7, 4, 1, 1, 1, 1]),
+        with_routing(&v6, 0, 1),
+    ];
+    for frame in &routed {
+        assert_eq!(router.refused(LAN, frame.clone()), "source_routed");
+    }
+    // Also once the flows are known, both ways.
+    for frame in [&v4, &v6] {
+        router.one(LAN, frame.clone());
+    }
+    for (from, to) in [("192.0.2.9", "10.0.0.5"), ("2001:db8::9", "fd00:1::5")] {
+        router.one(WAN, udp_tagged(from, to, (53, 4000), 64, 0, b"y"));
+    }
+    for frame in routed {
+        assert_eq!(router.refused(LAN, frame), "source_routed");
+    }
+    for (from, to, about, reason) in [
+        ("127.0.0.1", "10.0.0.5", &v4, "martian"),
+        ("169.254.1.1", "10.0.0.5", &v4, "link_local"),
+        ("fe80::77", "fd00:1::5", &v6, "link_local"),
+        ("::1", "fd00:1::5", &v6, "martian"),
+    ] {
+        let kind = if from.contains(':') { (1, 3) } else { (3, 1) };
+        let told = error(from, to, kind, [0; 4], about);
+        assert_eq!(router.refused(WAN, told), reason, "{from} > {to}");
+    }
+    assert_eq!(router.stats().flows, 2);
+}
+
+/// Segment routing (type 4), Mobile IPv6 (type 2), and a source route that is used up: this router
+/// is none of their stops.
+#[test]
+fn other_routes_in_packets_pass() {
+    let mut router = Router::new(false);
+    let (v4, v6) = (
+        udp("10.0.0.5", "192.0.2.9", 64, b"x"),
+        udp("fd00:1::5", "2001:db8::9", 64, b"x"),
+    );
+    for _ in 0..2 {
+        for (kind, left) in [(2, 1), (3, 1), (4, 1), (0, 0), (253, 9)] {
+            let frame = with_routing(&v6, kind, left);
+            let (by, out) = router.one(LAN, frame.clone());
+            assert_eq!((by, out[21]), (WAN, 63), "type {kind}, {left} left");
+            assert_eq!((&out[14..21], &out[22..]), (&frame[14..21], &frame[22..]));
+        }
+        let frame = with_options(&v4, &[131, 7, 8, 1, 1, 1, 1, 0]);
+        assert_eq!(router.one(LAN, frame).0, WAN);
+    }
+    assert_eq!(router.counter("looked_up"), 2, "and their ways are kept");
+    // Their senders learn of a narrow link like others.
+    router.interfaces[1].mtu = 1280;
+    router.publish();
+    let long = with_routing(&udp("fd00:1::5", "2001:db8::9", 64, &[7; 1300]), 4, 1);
+    let (by, told) = router.one(LAN, long);
+    assert_eq!((by, seen(&told).about), (LAN, (2, 0)));
+    let last = with_routing(&udp("fd00:1::5", "2001:db8::9", 1, b"x"), 4, 1);
+    assert_eq!(seen(&router.one(LAN, last).1).about, (3, 0));
 }
 
 #[test]
@@ -395,6 +496,56 @@ fn errors_are_limited() {
     );
     router.now += SECOND / 2;
     assert_eq!(router.feed_in(LAN, packets(30)).len(), 5);
+}
+
+fn with_ten_errors() -> Router {
+    let config = Config {
+        errors_per_second: 10,
+        ..Config::default()
+    };
+    Router::with(1, false, config)
+}
+
+/// Else a flood of packets without hops would hide the MTU from all senders.
+#[test]
+fn what_is_too_long_is_told_whatever_else_is_told() {
+    let mut router = with_ten_errors();
+    let last = |n: u16| udp_tagged("10.0.0.5", "192.0.2.9", (n, 9), 1, 0, b"x");
+    assert_eq!(router.feed_in(LAN, (1..=30).map(last)).len(), 10);
+    // Don't fragment.
+    let long = |n: u16| udp_tagged("10.0.0.5", "192.0.2.9", (n, 9), 64, 0, &[7; 1600]);
+    let told = router.feed_in(LAN, (1..=30).map(long));
+    assert_eq!(told.len(), 10, "as many, and no more");
+    assert!(
+        told.iter()
+            .all(|(by, told)| (*by, seen(told).about) == (LAN, (3, 4)))
+    );
+    let limited = (router.dropped("ttl_exceeded"), router.dropped("too_big"));
+    assert_eq!((limited, router.counter("errors_limited")), ((20, 20), 40));
+}
+
+#[test]
+fn what_has_no_answer_costs_none() {
+    let mut router = with_ten_errors();
+    let last = |n: u16| udp_tagged("10.0.0.5", "192.0.2.9", (n, 9), 1, 0, b"x");
+    let to_all = (1..=30).map(|n| {
+        let mut frame = last(n);
+        frame[..6].copy_from_slice(&[0xff; 6]);
+        frame
+    });
+    assert_eq!(router.feed_in(LAN, to_all).len(), 0);
+    let about = udp("192.0.2.9", "10.0.0.5", 64, b"x");
+    let errors = (1..=30).map(|_| {
+        let mut frame = error("10.0.0.5", "192.0.2.9", (3, 3), [0; 4], &about);
+        frame[22] = 1;
+        fix_header(&mut frame);
+        frame
+    });
+    assert_eq!(router.feed_in(LAN, errors).len(), 0);
+    let none = (router.counter("time_exceeded"), router.counter("errors_limited"));
+    assert_eq!(none, (0, 0), "nor is it one too many");
+    assert_eq!(router.feed_in(LAN, (1..=30).map(last)).len(), 10);
+    assert_eq!(router.counter("errors_limited"), 20);
 }
 
 #[test]

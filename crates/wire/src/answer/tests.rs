@@ -176,8 +176,35 @@ fn what_must_not_be_answered_is_not() {
     let redirect6 = v6(58, &icmp(137, 0, [0; 4], &[0; 32]));
     let later = v4(6, &[], 5, &[0; 32]);
     let routed = v4(6, &[131, 7, 4, 1, 1, 1, 1, 0], 0, &tcp(SYN, &[], &[]));
-    for ip in [quoting, quoting_nothing, quoting6, redirect6, later, routed] {
+    let routed6 = v6(43, &[&[6, 0, 4, 1, 0, 0, 0, 0], &tcp(SYN, &[], &[])[..]].concat());
+    for ip in [
+        quoting,
+        quoting_nothing,
+        quoting6,
+        redirect6,
+        later,
+        routed.clone(),
+        routed6.clone(),
+    ] {
         unanswered(LinkType::Raw, &ip);
+    }
+    // But by a router over IPv6, whose error comes from no stop of the route.
+    for (ip, router) in [(routed, Addr::v4([10, 9, 9, 9])), (routed6, Addr::v6([0xfd; 16]))] {
+        let mut packet = parsed(LinkType::Raw, &ip);
+        let may = packet.version() == 6;
+        assert_eq!(may_have_error_from(&packet, router, 3), may);
+        assert_eq!(icmp_error_from(&mut packet, router, (3, 0), 0), may);
+        assert_eq!(packet.frame() == ip, !may);
+        if may {
+            etherparse_agrees(packet.network());
+            assert_eq!(packet.network()[48..], ip);
+        }
+        let other = if may {
+            Addr::v4([10, 9, 9, 9])
+        } else {
+            Addr::v6([0xfd; 16])
+        };
+        assert!(!may_have_error_from(&packet, other, 3), "of the other version");
     }
     for (at, address) in [
         (12, [0, 0, 0, 0]),

@@ -408,6 +408,35 @@ fn a_routing_header_still_in_use_is_told() {
 }
 
 #[test]
+fn a_route_of_type_0_is_told_from_others() {
+    for (types, found) in [
+        (&[(0, 1)][..], true),
+        (&[(0, 0)], false),
+        (&[(2, 1)], false),
+        (&[(4, 3)], false),
+        (&[(4, 1), (0, 1)], true),
+        (&[(4, 1), (0, 0)], false),
+    ] {
+        let kinds: Vec<u8> = types.iter().flat_map(|_| [60, 43]).collect();
+        let mut ip = extensions(&kinds, 17, &udp(b"abc"));
+        for (n, (kind, left)) in types.iter().enumerate() {
+            ip[40 + 16 * n + 10..][..2].copy_from_slice(&[*kind, *left]);
+        }
+        assert_eq!(raw(&ip).has_type_0_route(), found, "{types:?}");
+    }
+    // Behind a later fragment's header there are data, which look like one here.
+    let route = [17, 0, 0, 1, 0, 0, 0, 0];
+    for (offset, found) in [(1, true), (8, false)] {
+        let fragment = [43, 0, 0, offset, 0, 0, 0, 1];
+        let stop = [44, 0, 4, 1, 0, 0, 0, 0];
+        let ip = v6(43, &[&stop[..], &fragment, &route, &udp(b"abc")].concat());
+        assert_eq!(raw(&ip).has_type_0_route(), found);
+    }
+    let v4 = raw(&v4(17, &[131, 7, 4, 1, 1, 1, 1, 0], 0, &udp(b"x")));
+    assert!(v4.has(flag::SOURCE_ROUTED) && !v4.has_type_0_route());
+}
+
+#[test]
 fn ipv6_fragments() {
     let chain = |field: u16, next: u8, body: &[u8]| {
         let [high, low] = field.to_be_bytes();
