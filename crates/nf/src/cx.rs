@@ -73,9 +73,13 @@ pub enum BlockEffect {
     Returned(Block, u16),
 }
 
-/// Packets that a call may emit, and changes of blocks that it may ask for. One call is one call of
-/// a method of [`NetworkFunction`]; a call of `process` that waits is one call to its end.
+/// Changes of blocks that a call may ask for. One call is one call of a method of
+/// [`NetworkFunction`]; a call of `process` that waits is one call to its end.
 pub const EFFECTS_MAX: usize = 4;
+
+/// Packets that a call may emit: with the packet at hand, as many as a frame of 9,216 bytes makes
+/// over the smallest MTU of IPv6 (`forward` cuts it).
+pub const EMITTED_MAX: usize = 7;
 
 /// More than the longest beginning of a line.
 const STAMP_MAX: usize = 80;
@@ -286,9 +290,9 @@ pub struct RawCx {
     /// The worker's event log.
     pub log: NonNull<EventLog>,
     /// Empty buffers for [`Cx::emit`].
-    pub spares: ArrayVec<PacketBox, EFFECTS_MAX>,
+    pub spares: ArrayVec<PacketBox, EMITTED_MAX>,
     /// Packets the function emitted.
-    pub emitted: ArrayVec<(PacketBox, Way), EFFECTS_MAX>,
+    pub emitted: ArrayVec<(PacketBox, Way), EMITTED_MAX>,
     /// Blocks it claimed or released.
     pub blocks: ArrayVec<BlockEffect, EFFECTS_MAX>,
     /// The packets held for the function of the flow and direction at hand; `None` for none, and
@@ -535,7 +539,7 @@ impl<F: NetworkFunction> Cx<F> {
 
     /// Sends another packet beside the one at hand: `fill` writes it into an empty buffer (start
     /// with [`Packet::set_frame`] or [`Packet::copy_from`]) and says whether it is to be sent.
-    /// `false`, and nothing is sent, when the call has emitted [`EFFECTS_MAX`] packets already, no
+    /// `false`, and nothing is sent, when the call has emitted [`EMITTED_MAX`] packets already, no
     /// buffer is free, or `fill` declined. Packets that a call emits before it waits are sent when
     /// the call is over.
     pub fn emit(&mut self, way: Way, fill: impl FnOnce(&mut Packet) -> bool) -> bool {

@@ -21,7 +21,7 @@ use crate::port::{Incoming, ScriptPort};
 use crate::sent::{Copied, Sent};
 use crate::step::{Step, What};
 use crate::watch::{Notes, Watched, WatchedConfig};
-use nf::cx::EFFECTS_MAX;
+use nf::cx::EMITTED_MAX;
 use nf::{Endpoint, NetworkFunction, Side, Verdict, WorkerInfo};
 use runtime::chain::{ChainRule, Plan};
 use runtime::stage::Configured;
@@ -494,7 +494,7 @@ impl<F: NetworkFunction> Player<F> {
         let pool = self.runtime.pool();
         let (free, total) = (pool.free(), pool.total());
         // Some lie ready for `Cx::emit`.
-        if free + EFFECTS_MAX < total {
+        if free + EMITTED_MAX < total {
             self.fail(format_args!(
                 "{} of {total} buffers have not come back",
                 total - free

@@ -28,7 +28,7 @@
 //! **Behind a recovery** the windows are unknown, too, but the ends tell them again. Each segment
 //! tells its sender's place, and all that the other end has room for: that end may have sent it
 //! before. When both ends have told, a segment that fits shows that they agree, and from then on
-//! the windows count. One that does not fit (late, or forged) begins this again.
+//! the windows count. A segment that does not fit (late, or forged) begins this again.
 //!
 //! Invariant: arithmetic is modulo 2³² throughout; nothing here can overflow.
 //!

@@ -173,7 +173,7 @@ impl NetworkFunction for Forward {
         "ttl_exceeded",
         /// Longer than the next link takes, and not to be fragmented.
         "too_big",
-        /// Longer than the next link takes, and of more parts than one packet is cut into: five.
+        /// Longer than the next link takes, and of more parts than one packet is cut into: eight.
         "too_many_parts",
         /// Under an MPLS label, which leads one way.
         "labelled",

@@ -11,15 +11,15 @@
 
 use arrayvec::ArrayVec;
 use nf::Packet;
-use nf::cx::EFFECTS_MAX;
+use nf::cx::EMITTED_MAX;
 use wire::LinkType;
 use wire::checksum::checksum;
 
 /// The most parts that one packet makes: itself, and those that a call may emit.
-pub const PARTS_MAX: usize = EFFECTS_MAX + 1;
+pub const PARTS_MAX: usize = EMITTED_MAX + 1;
 
 // The reason `too_many_parts` says the number, and docs/status.md.
-const _: () = assert!(PARTS_MAX == 5);
+const _: () = assert!(PARTS_MAX == 8);
 
 /// How a packet is to be cut.
 pub struct Plan {

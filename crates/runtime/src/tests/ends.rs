@@ -340,7 +340,7 @@ fn some_of_what_is_held_leaves_behind_the_packet_at_hand_and_copies_never() {
     runtime.step(SECOND);
     let pool = runtime.pool();
     assert!(
-        pool.total() - pool.free() <= nf::cx::EFFECTS_MAX,
+        pool.total() - pool.free() <= nf::cx::EMITTED_MAX,
         "copies are home"
     );
 }
@@ -365,7 +365,7 @@ fn copies_are_bounded_and_leave_half_of_the_buffers() {
         keep(&mut runtime, &[(false, [2, n as u8])]);
     }
     assert!(full(&runtime) > 0, "of {total} buffers");
-    assert!(runtime.pool().free() * 2 + 2 * nf::cx::EFFECTS_MAX >= total);
+    assert!(runtime.pool().free() * 2 + 2 * nf::cx::EMITTED_MAX >= total);
 }
 
 /// Writes a long record when a flow ends.

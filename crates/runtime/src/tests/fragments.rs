@@ -153,7 +153,7 @@ fn alone_what_waits_is_held_and_ends() {
     assert_eq!(runtime.stats().held, 0);
     assert_conserved(&runtime);
     assert_eq!(
-        runtime.pool().free() + nf::cx::EFFECTS_MAX,
+        runtime.pool().free() + nf::cx::EMITTED_MAX,
         runtime.pool().total()
     );
 }

@@ -227,7 +227,7 @@ fn one_word_is_enough_for_all_that_was_kept() {
     // Home but for the few that functions have in hand to emit.
     for runtime in &cluster.runtimes {
         let out = runtime.pool().total() - runtime.pool().free();
-        assert!(out <= 4, "{out} buffers are not home");
+        assert!(out <= nf::cx::EMITTED_MAX, "{out} buffers are not home");
     }
     cluster.now += 400 * SECOND;
     cluster.run_until_quiet();

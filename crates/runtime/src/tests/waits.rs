@@ -198,7 +198,7 @@ fn what_a_call_emits_before_it_waits_leaves_once_for_its_own_flow() {
         (2, 0, 1, 1),
         (3, 3, 1, 4),
         (4, 1, 0, 1),
-        (5, 9, 9, 4),
+        (5, 9, 9, 7),
     ] {
         let told = runtime.stats().counters[0].count;
         let packet = udp(host, 1, 1, 80, false, &[5, before, behind]);

@@ -31,7 +31,7 @@ use super::cables::Cables;
 use super::clock;
 use crate::build::Last;
 use crate::sent::Copied;
-use nf::cx::EFFECTS_MAX;
+use nf::cx::EMITTED_MAX;
 use nf::{Endpoint, Generation, Side, WorkerInfo};
 use runtime::chain::Plan;
 use runtime::mobility::{MoveOrder, Receipt, Selector};
@@ -600,7 +600,7 @@ impl Rig {
             .map(|pool| pool.total() - pool.free());
         // Each runtime has some ready for `Cx::emit`, and a message or two begun.
         away.max()
-            .filter(|away| *away > EFFECTS_MAX + 2)
+            .filter(|away| *away > EMITTED_MAX + 2)
             .map(|away| format!("all flows are over, but {away} buffers of one worker have not come back"))
     }
 }

@@ -165,11 +165,11 @@ fn what_is_too_long_is_told_or_cut() {
     assert_eq!(join(&parts)[8..], [7; 1400]);
     assert!(parts.iter().all(|(by, frame)| *by == WAN && frame.len() <= 614));
     // An MTU so small that the packet would make more parts than one may: its sender cuts it.
-    router.routes[4].mtu = 200;
+    router.routes[4].mtu = 150;
     router.publish();
     let (by, frame) = router.one(LAN, packet.clone());
     let told = seen(&frame);
-    assert_eq!((by, told.about, told.rest), (LAN, (3, 4), [0, 0, 0, 200]));
+    assert_eq!((by, told.about, told.rest), (LAN, (3, 4), [0, 0, 0, 150]));
     // A packet whose sender is not told is counted under the same name.
     packet[..6].copy_from_slice(&[0xff; 6]);
     assert_eq!(router.refused(LAN, packet), "too_many_parts");
@@ -214,6 +214,24 @@ fn a_damaged_header_goes_nowhere() {
         assert!(told.iter().all(|name| router.counter(name) == 0));
         for right in [&*frames[0], &*frames[4]] {
             assert_eq!(router.one(LAN, right.clone()).0, WAN);
+        }
+    }
+}
+
+#[test]
+fn a_jumbo_frame_is_cut_for_usual_links() {
+    for (mtu, length, count) in [(1500, 9000, 7), (1280, 9216, 8)] {
+        let mut router = Router::new(true);
+        router.interfaces[1].mtu = mtu;
+        router.publish();
+        let data: Vec<u8> = (0..length - 28).map(|n| n as u8).collect();
+        let mut packet = udp("10.0.0.5", "192.0.2.9", 64, &data);
+        packet[20] &= !0x40;
+        fix_header(&mut packet);
+        let parts = router.feed_in(LAN, (0..40).map(|_| packet.clone()));
+        assert_eq!(parts.len(), 40 * count, "{:?}", router.stats().dropped);
+        for parts in parts.chunks(count) {
+            assert_eq!(join(parts)[8..], data);
         }
     }
 }

@@ -66,12 +66,10 @@ impl Port for World {
 }
 
 fn pool(origin: u8, count: usize) -> Pool {
-    Pool::new(
-        Region::heap(Pool::region_length(count, 4096)),
-        count,
-        4096,
-        origin,
-    )
+    // Jumbo frames.
+    let longest = 9400;
+    let region = Region::heap(Pool::region_length(count, longest));
+    Pool::new(region, count, longest, origin)
 }
 
 pub struct Router {
