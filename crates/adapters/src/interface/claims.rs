@@ -237,6 +237,10 @@ impl Responder {
             return false;
         }
         let asker: [u8; 6] = field(request, 8);
+        // The answer goes where the request says, which need not be where the frame is from.
+        if asker[0] & 1 != 0 {
+            return false;
+        }
         let frame = packet.frame_mut();
         self.address(frame, asker);
         let reply = &mut frame[at..at + ARP_BYTES];
