@@ -27,6 +27,13 @@
 //! `Addr` in here thus says its family, and messages of IPv6 change nothing of IPv4. A permanent
 //! neighbour changes by the administrator's word only: the kernel sees to it within a family.
 //!
+//! *Encapsulation.* Nothing here puts headers of other protocols in front of packets (MPLS, segment
+//! routing, tunnels by route). A way that wants one is no way: sent plain, a packet of one network
+//! would be in another. A route that has no other way is unreachable, and still hides shorter ones.
+//!
+//! *Changes.* A neighbour that goes stale, or is confirmed, at the same link address is no change:
+//! packets go where they went. This happens to each busy neighbour twice a minute.
+//!
 //! Invariants: [`Watcher::network`] is the kernel's last word; a wait ends in the time given,
 //! whatever the kernel says.
 //!
@@ -41,8 +48,8 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
-    RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteLwEnCapType, RouteMessage, RouteMetric, RouteNextHop,
+    RouteNextHopFlags, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
@@ -156,6 +163,8 @@ pub struct Watcher {
     /// Kinds that have changed and are to be asked again, and since when.
     due: Due,
     due_since: Option<Instant>,
+    /// Something has changed that no wait has answered yet.
+    has_changed: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -192,8 +201,10 @@ impl Watcher {
             network: Network::default(),
             due: Due::ALL,
             due_since: None,
+            has_changed: false,
         };
         watcher.ask_due()?;
+        watcher.has_changed = false;
         Ok(watcher)
     }
 
@@ -202,10 +213,10 @@ impl Watcher {
         &self.network
     }
 
-    /// Waits for changes, at most so long; answers whether there was one.
+    /// Waits for changes, at most so long; answers whether there was one, other than of whether a
+    /// neighbour is stale.
     pub fn wait(&mut self, time: Duration) -> Result<bool, NetlinkError> {
         let end = Instant::now() + time;
-        let before = self.network.clone();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let is_due = self.due_since.is_some();
@@ -217,21 +228,21 @@ impl Watcher {
                 }
                 Heard::Nothing if is_due => {
                     self.ask_due()?;
-                    return Ok(self.network != before);
+                    return Ok(std::mem::take(&mut self.has_changed));
                 }
                 Heard::Nothing => {}
             }
             if self.due_since.is_some_and(|since| since.elapsed() > QUIET_MAX) {
                 self.ask_due()?;
-                return Ok(self.network != before);
+                return Ok(std::mem::take(&mut self.has_changed));
             }
             let over = Instant::now() >= end;
-            if self.due_since.is_none() && (over || self.network != before) {
-                return Ok(self.network != before);
+            if self.due_since.is_none() && (over || self.has_changed) {
+                return Ok(std::mem::take(&mut self.has_changed));
             }
             if over && self.due_since.is_some() {
                 self.ask_due()?;
-                return Ok(self.network != before);
+                return Ok(std::mem::take(&mut self.has_changed));
             }
         }
     }
@@ -276,8 +287,12 @@ impl Watcher {
 
     fn take(&mut self, message: RouteNetlinkMessage) {
         match message {
-            RouteNetlinkMessage::NewNeighbour(message) => take_neighbour(&mut self.network, &message, true),
-            RouteNetlinkMessage::DelNeighbour(message) => take_neighbour(&mut self.network, &message, false),
+            RouteNetlinkMessage::NewNeighbour(message) => {
+                self.has_changed |= take_neighbour(&mut self.network, &message, true);
+            }
+            RouteNetlinkMessage::DelNeighbour(message) => {
+                self.has_changed |= take_neighbour(&mut self.network, &message, false);
+            }
             RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => {
                 // A link that goes takes its routes and addresses along, not always with a word.
                 self.due.links = true;
@@ -312,6 +327,7 @@ impl Watcher {
                         links.insert(link.index, link);
                     }
                 })?;
+            self.has_changed |= self.network.links != links;
             self.network.links = links;
         }
         if due.addresses {
@@ -326,6 +342,7 @@ impl Watcher {
                     }
                 },
             )?;
+            self.has_changed |= self.network.addresses != addresses;
             self.network.addresses = addresses;
         }
         if due.routes {
@@ -340,6 +357,7 @@ impl Watcher {
                         }
                     })?;
             }
+            self.has_changed |= self.network.routes != routes;
             self.network.routes = routes;
         }
         if due.neighbours {
@@ -352,6 +370,11 @@ impl Watcher {
                     }
                 },
             )?;
+            let link_addresses = |network: &Network| -> Vec<_> {
+                let each = network.neighbours.iter();
+                each.map(|(key, neighbour)| (*key, neighbour.link)).collect()
+            };
+            self.has_changed |= link_addresses(&network) != link_addresses(&self.network);
             self.network.neighbours = network.neighbours;
         }
         (self.due, self.due_since) = (Due::default(), None);
@@ -412,7 +435,8 @@ fn addr_of_ip(ip: IpAddr) -> Option<Addr> {
     (addr.is_v4() == ip.is_ipv4()).then_some(addr)
 }
 
-fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: bool) {
+/// Answers whether that changes where packets go.
+fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: bool) -> bool {
     let family = message.header.family;
     let mut destination = None;
     let mut link = None;
@@ -428,9 +452,11 @@ fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: b
             _ => {}
         }
     }
-    let Some(destination) = destination else { return };
+    let Some(destination) = destination else {
+        return false;
+    };
     if message.header.flags.contains(NeighbourFlags::Proxy) {
-        return;
+        return false;
     }
     let key = (message.header.ifindex, destination);
     let is_believed = matches!(
@@ -444,11 +470,10 @@ fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: b
     match link {
         Some(link) if is_there && is_believed => {
             let is_stale = message.header.state == NeighbourState::Stale;
-            network.neighbours.insert(key, Neighbour { link, is_stale });
+            let before = network.neighbours.insert(key, Neighbour { link, is_stale });
+            before.is_none_or(|before| before.link != link)
         }
-        _ => {
-            network.neighbours.remove(&key);
-        }
+        _ => network.neighbours.remove(&key).is_some(),
     }
 }
 
@@ -476,6 +501,16 @@ fn gateway_of(attributes: &[RouteAttribute]) -> Result<Option<Addr>, ()> {
         _ => None,
     });
     gateway.map(|address| address.ok_or(())).transpose()
+}
+
+/// Whether packets of a way get a header of another protocol in front (MPLS, segment routing,
+/// tunnels).
+fn is_encapsulated(attributes: &[RouteAttribute]) -> bool {
+    attributes.iter().any(|attribute| match attribute {
+        RouteAttribute::Encap(_) => true,
+        RouteAttribute::EncapType(kind) => *kind != RouteLwEnCapType::None,
+        _ => false,
+    })
 }
 
 /// A route that counts; `None` for those of other tables, of dead links, cached ones and kinds that
@@ -513,7 +548,7 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
         253 => 2,
         _ => return None,
     };
-    let kind = match header.kind {
+    let mut kind = match header.kind {
         RouteType::Unicast => RouteKind::Unicast,
         RouteType::Local | RouteType::Anycast => RouteKind::Local,
         RouteType::Broadcast => RouteKind::Broadcast,
@@ -530,27 +565,39 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
     let to = Prefix::new(destination.unwrap_or(all), header.destination_prefix_length)?;
     let mut ways = Vec::new();
     if kind == RouteKind::Unicast {
+        let mut is_barred = false;
         if several.is_empty() && !header.flags.intersects(dead) {
-            let gateway = gateway_of(&message.attributes).ok()?;
-            ways.extend(link.map(|link| RouteWay {
-                link,
-                gateway,
-                weight: 1,
-            }));
+            is_barred = is_encapsulated(&message.attributes);
+            if !is_barred {
+                let gateway = gateway_of(&message.attributes).ok()?;
+                ways.extend(link.map(|link| RouteWay {
+                    link,
+                    gateway,
+                    weight: 1,
+                }));
+            }
         }
         let alive = several.iter().filter(|way| {
             !way.flags
                 .intersects(RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown)
         });
-        ways.extend(alive.filter_map(|way| {
-            Some(RouteWay {
-                link: way.interface_index,
-                gateway: gateway_of(&way.attributes).ok()?,
-                weight: u16::from(way.hops) + 1,
-            })
-        }));
+        for way in alive {
+            if is_encapsulated(&way.attributes) {
+                is_barred = true;
+            } else if let Ok(gateway) = gateway_of(&way.attributes) {
+                ways.push(RouteWay {
+                    link: way.interface_index,
+                    gateway,
+                    weight: u16::from(way.hops) + 1,
+                });
+            }
+        }
         if ways.is_empty() {
-            return None;
+            // Without this route a shorter prefix would have its packets.
+            if !is_barred {
+                return None;
+            }
+            kind = RouteKind::Unreachable;
         }
     }
     Some(Route {
