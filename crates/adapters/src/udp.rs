@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(here.counters().refused_packets, FLOOD);
     }
 
-    /// What was read from the socket wakes no worker any more, so it must not wait for a next call.
+    /// A batch wakes no worker that sleeps, so no frame may stay in one.
     #[test]
     fn a_frame_behind_bad_fronts_does_not_wait_outside_of_the_socket() {
         let [a, b] = addresses();
@@ -447,7 +447,7 @@ mod tests {
                 };
                 // SAFETY: one structure, borrowed for the call.
                 let woken = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
-                assert_eq!(woken, 1, "behind {bad_ones} it sleeps beside a frame");
+                assert_eq!(woken, 1, "a frame behind {bad_ones} stays in a batch");
             }
         }
     }

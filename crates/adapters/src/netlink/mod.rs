@@ -43,7 +43,9 @@
 mod socket;
 
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -54,7 +56,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use socket::{Heard, Socket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use wire::{Addr, Prefix};
@@ -186,6 +188,8 @@ impl Due {
 
 /// Of links, neighbours, and of both versions addresses and routes (RTMGRP_*).
 const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
+/// Interfaces on top of each other that are looked through.
+const LAYERS: usize = 8;
 /// How long nothing must have changed before a kind is asked again, and how long that is put off at
 /// most.
 const QUIET: Duration = Duration::from_millis(10);
@@ -380,6 +384,56 @@ impl Watcher {
         (self.due, self.due_since) = (Due::default(), None);
         Ok(())
     }
+}
+
+/// The link addresses at which this host receives, each with the number of an interface: an
+/// interface's own, and those of interfaces of this network namespace that are on top of it (VLAN,
+/// macvlan, as a virtual router has). Takes no privilege.
+pub fn stations() -> Result<BTreeSet<(u32, [u8; 6])>, NetlinkError> {
+    let mut links = Vec::new();
+    Socket::open(0)?.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |message| {
+        if let RouteNetlinkMessage::NewLink(message) = message {
+            links.push(message);
+        }
+    })?;
+    Ok(stations_of(&links))
+}
+
+fn stations_of(links: &[LinkMessage]) -> BTreeSet<(u32, [u8; 6])> {
+    let lower: BTreeMap<u32, u32> = links
+        .iter()
+        .filter_map(|link| Some((link.header.index, lower_of(link)?)))
+        .collect();
+    let mut stations = BTreeSet::new();
+    for message in links {
+        let link = link_of(message);
+        let Some(address) = link.address else { continue };
+        let mut at = Some(link.index);
+        for _ in 0..LAYERS {
+            stations.extend(at.map(|index| (index, address)));
+            at = at.and_then(|index| lower.get(&index).copied());
+        }
+    }
+    stations
+}
+
+/// The interface of this namespace on which another one is.
+fn lower_of(message: &LinkMessage) -> Option<u32> {
+    let (mut lower, mut is_upper, mut is_here) = (None, false, true);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::Link(index) => lower = Some(*index),
+            LinkAttribute::LinkNetNsId(_) => is_here = false,
+            LinkAttribute::LinkInfo(infos) => {
+                // A veth pair's `Link` is the other end.
+                is_upper |= infos
+                    .iter()
+                    .any(|info| matches!(info, LinkInfo::Kind(InfoKind::Vlan | InfoKind::MacVlan)));
+            }
+            _ => {}
+        }
+    }
+    lower.filter(|_| is_upper && is_here)
 }
 
 fn link_of(message: &LinkMessage) -> Link {

@@ -119,6 +119,47 @@ fn a_sub_interface_says_where_it_is_and_its_tag() {
 }
 
 #[test]
+fn a_host_receives_at_its_interfaces_and_at_those_on_top_of_them() {
+    let link = |index: u32, last: u8, lower: Option<(InfoKind, u32)>| {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::Address(vec![2, 0, 0, 0, 0, last])];
+        if let Some((kind, lower)) = lower {
+            message.attributes.push(LinkAttribute::Link(lower));
+            message
+                .attributes
+                .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+        }
+        message
+    };
+    let mut elsewhere = link(7, 7, Some((InfoKind::MacVlan, 2)));
+    elsewhere.attributes.push(LinkAttribute::LinkNetNsId(1));
+    let mut without = link(8, 8, None);
+    without.attributes.clear();
+    let found = stations_of(&[
+        link(2, 2, None),
+        link(3, 2, Some((InfoKind::Vlan, 2))),
+        link(4, 4, Some((InfoKind::Vlan, 2))),
+        link(5, 5, Some((InfoKind::MacVlan, 4))),
+        // The ends of a cable, each of which says that it is on the other.
+        link(6, 6, Some((InfoKind::Veth, 2))),
+        elsewhere,
+        without,
+        // No kernel has them on top of each other.
+        link(10, 10, Some((InfoKind::MacVlan, 11))),
+        link(11, 11, Some((InfoKind::MacVlan, 10))),
+    ]);
+    let at = |index: u32| -> Vec<u8> {
+        let here = found.iter().filter(|(interface, _)| *interface == index);
+        here.map(|(_, address)| address[5]).collect()
+    };
+    assert_eq!(at(2), [2, 4, 5]);
+    assert_eq!((at(3), at(4), at(5)), (vec![2], vec![4, 5], vec![5]));
+    assert_eq!((at(6), at(7), at(8)), (vec![6], vec![7], vec![]));
+    assert_eq!((at(10), at(11)), (vec![10, 11], vec![10, 11]));
+}
+
+#[test]
 fn neighbours_are_believed_by_their_state() {
     let mut network = Network::default();
     let mut message = NeighbourMessage::default();
