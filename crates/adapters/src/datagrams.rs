@@ -8,8 +8,9 @@
 //! The bytes of a datagram to be sent are copied, so that its sender need not keep them. The bytes
 //! of a received datagram are read, and decrypted, where they are.
 //!
-//! Invariants: a datagram is counted once, as sent, unsent or received; a datagram that was cut off
-//! is known to be.
+//! Invariants: a datagram is counted once, as sent, unsent, received or refused; a datagram that
+//! was cut off is refused. [`Incoming::next`] ends whatever comes in: a sender that floods a link
+//! with datagrams of strangers keeps no worker from its other work.
 //!
 //! Not here: the datagrams' contents.
 
@@ -23,6 +24,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const BATCH: usize = 32;
 /// Bytes that may wait in a socket, each way: some milliseconds of a fast link.
 const QUEUE: usize = 4 << 20;
+/// Refused datagrams after which a link looks for no further ones in the same call.
+const REFUSED: usize = 2 * BATCH;
 /// Failures in a row after which a socket is left alone: each call tells one.
 const FAILURES: usize = 4;
 
@@ -148,26 +151,42 @@ impl Incoming {
         }
     }
 
-    /// The number of the next datagram, if there is one; `Some(None)` for a datagram that was cut
-    /// off.
-    pub fn next(&mut self, fd: BorrowedFd<'_>) -> Option<Option<usize>> {
-        if self.next == self.received.len() {
-            self.receive(fd);
-        }
-        let (_, is_whole) = *self.received.get(self.next)?;
-        let number = self.next;
-        self.next += 1;
-        Some(is_whole.then_some(number))
-    }
-
-    /// The bytes of a datagram, until the next is asked for.
-    pub fn bytes(&self, number: usize) -> &[u8] {
-        &self.bytes[number * self.stride..][..self.received[number].0]
-    }
-
-    /// The same, to be changed where they are.
-    pub fn bytes_mut(&mut self, number: usize) -> &mut [u8] {
-        &mut self.bytes[number * self.stride..][..self.received[number].0]
+    /// The frame in the next datagram that has one, to be changed where it is. `front` says how
+    /// many bytes are before the frame; a datagram without an answer is refused.
+    ///
+    /// `None` if no datagram is there, or many were refused. Nothing is left here then, so that
+    /// later ones wait in the socket, which wakes a worker that sleeps.
+    pub fn next(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        counters: &mut PortCounters,
+        front: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Option<&mut [u8]> {
+        let mut refused = 0;
+        let found = loop {
+            if self.next == self.received.len() {
+                if refused >= REFUSED {
+                    return None;
+                }
+                self.receive(fd);
+            }
+            let (length, is_whole) = *self.received.get(self.next)?;
+            let start = self.next * self.stride;
+            self.next += 1;
+            let datagram = self.bytes.get(start..start + length)?;
+            match front(datagram).filter(|_| is_whole) {
+                Some(front) => {
+                    counters.received_packets += 1;
+                    counters.received_bytes += length as u64;
+                    break start + front..start + length;
+                }
+                None => {
+                    counters.refused_packets += 1;
+                    refused += 1;
+                }
+            }
+        };
+        self.bytes.get_mut(found)
     }
 
     fn receive(&mut self, fd: BorrowedFd<'_>) {

@@ -146,22 +146,12 @@ impl FrameLink for EtherLink {
     }
 
     fn receive(&mut self) -> Option<&mut [u8]> {
-        loop {
-            let number = self.incoming.next(self.fd.as_fd())?;
-            let is_ours = number.filter(|number| {
-                let read = ether::read(self.incoming.bytes(*number));
-                read.is_ok_and(|(to, from, _)| (to, from) == (self.own, self.peer))
-            });
-            match is_ours {
-                Some(number) => {
-                    let frame = self.incoming.bytes_mut(number);
-                    self.counters.received_packets += 1;
-                    self.counters.received_bytes += frame.len() as u64;
-                    return Some(&mut frame[FRONT..]);
-                }
-                None => self.counters.refused_packets += 1,
-            }
-        }
+        let ends = (self.own, self.peer);
+        self.incoming.next(self.fd.as_fd(), &mut self.counters, |frame| {
+            let read = ether::read(frame);
+            read.is_ok_and(|(to, from, _)| (to, from) == ends)
+                .then_some(FRONT)
+        })
     }
 
     fn send(&mut self, frame: &[u8]) {

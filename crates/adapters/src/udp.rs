@@ -236,24 +236,12 @@ impl FrameLink for UdpLink {
 
     fn receive(&mut self) -> Option<&mut [u8]> {
         let ours = self.settings.front;
-        loop {
-            let number = self.incoming.next(self.receiver.as_fd())?;
-            let start = number.and_then(|number| {
-                let datagram = self.incoming.bytes(number);
+        self.incoming
+            .next(self.receiver.as_fd(), &mut self.counters, |datagram| {
                 let (front, frame) = Front::read(datagram, ours.network).ok()?;
-                ((front.from, front.to) == (ours.to, ours.from))
-                    .then(|| (number, datagram.len() - frame.len()))
-            });
-            match start {
-                Some((number, start)) => {
-                    let datagram = self.incoming.bytes_mut(number);
-                    self.counters.received_packets += 1;
-                    self.counters.received_bytes += datagram.len() as u64;
-                    return Some(&mut datagram[start..]);
-                }
-                None => self.counters.refused_packets += 1,
-            }
-        }
+                let is_ours = (front.from, front.to) == (ours.to, ours.from);
+                is_ours.then(|| datagram.len() - frame.len())
+            })
     }
 
     fn send(&mut self, frame: &[u8]) {
@@ -401,6 +389,67 @@ mod tests {
         assert_eq!(received(&mut here), [&good[FRONT..]]);
         let counters = here.counters();
         assert_eq!((counters.received_packets, counters.refused_packets), (1, 5));
+    }
+
+    /// The sender never stops, so that the socket is never empty.
+    #[test]
+    fn a_flood_of_bad_fronts_does_not_keep_a_worker() {
+        const FLOOD: u64 = 2000;
+        let [a, b] = addresses();
+        let mut here = open(a, b, front(1, 2));
+        let there = UdpSocket::bind((b, source_port(2, 1))).unwrap();
+        let mut good = [0; FRONT + 4];
+        front(2, 1).write(good.first_chunk_mut().unwrap());
+        let mut bad = good;
+        bad[15] = 5;
+        for _ in 0..FLOOD {
+            there.send_to(&bad, (a, PORT)).unwrap();
+        }
+        there.send_to(&good, (a, PORT)).unwrap();
+        let mut before = 0;
+        let mut calls = 0;
+        // Each call refuses some, and none of them more than a bounded number.
+        let frame = loop {
+            let frame = here.receive().map(|frame| frame.to_vec());
+            let refused = here.counters().refused_packets;
+            assert!(refused - before <= 96, "{} in one call", refused - before);
+            before = refused;
+            calls += 1;
+            if frame.is_some() || calls > FLOOD {
+                break frame;
+            }
+        };
+        assert_eq!(frame, Some(good[FRONT..].to_vec()));
+        assert_eq!(here.counters().refused_packets, FLOOD);
+    }
+
+    /// A batch wakes no worker that sleeps, so no frame may stay in one.
+    #[test]
+    fn a_frame_behind_bad_fronts_does_not_wait_outside_of_the_socket() {
+        let [a, b] = addresses();
+        for bad_ones in 60..70 {
+            let mut here = open(a, b, front(1, 2));
+            let there = UdpSocket::bind((b, source_port(2, 1))).unwrap();
+            let mut good = [0; FRONT + 4];
+            front(2, 1).write(good.first_chunk_mut().unwrap());
+            let mut bad = good;
+            bad[15] = 5;
+            for _ in 0..bad_ones {
+                there.send_to(&bad, (a, PORT)).unwrap();
+            }
+            there.send_to(&good, (a, PORT)).unwrap();
+            while here.receive().is_none() {
+                let fd = here.wakes_by().unwrap()[0];
+                let mut poll = libc::pollfd {
+                    fd,
+                    events: libc::POLLIN,
+                    revents: 0,
+                };
+                // SAFETY: one structure, borrowed for the call.
+                let woken = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
+                assert_eq!(woken, 1, "a frame behind {bad_ones} stays in a batch");
+            }
+        }
     }
 
     /// The peer is not there yet: sent frames are lost, and the link works on.

@@ -115,6 +115,40 @@ fn follow() {
             && route(w, "::/0").is_some_and(|r| r.ways[0].gateway == Some(addr("fd77::2")))
     });
     assert_eq!(route(&watcher, "198.18.0.0/15"), None, "another table's");
+    // Routes that want a tunnel's header, as far as this kernel has them: unreachable, but for
+    // their plain ways.
+    for (to, words) in [
+        ("198.51.101.0/24", "encap ip id 5 dst 10.77.0.2 dev fk0"),
+        ("198.51.102.0/24", "encap ip6 id 5 dst fd77::2 dev fk0"),
+        ("198.51.103.0/24", "encap mpls 100 via inet 10.77.0.2"),
+        ("2001:db8:1::/48", "encap seg6 mode encap segs fd77::2 dev fk0"),
+        ("2001:db8:2::/48", "encap seg6local action End dev fk0"),
+        (
+            "2001:db8:3::/48",
+            "encap ioam6 trace prealloc type 0x800000 ns 1 size 12 dev fk0",
+        ),
+        ("2001:db8:4::/48", "encap rpl segs fd77::2 dev fk0"),
+    ] {
+        let family = if to.contains(':') { "-6 " } else { "" };
+        let words = format!("{family}route add {to} {words}");
+        if !Command::new("ip")
+            .args(words.split(' '))
+            .status()
+            .expect("ip")
+            .success()
+        {
+            println!("not run: this kernel has no such routes: {words}");
+            continue;
+        }
+        until(&mut watcher, &words, |w| {
+            route(w, to).is_some_and(|r| r.kind == RouteKind::Unreachable && r.ways.is_empty())
+        });
+    }
+    ip("route add 198.51.104.0/24 nexthop encap ip id 5 dst 10.77.0.2 dev fk0 nexthop via 10.77.0.3");
+    until(&mut watcher, "the plain way of two", |w| {
+        route(w, "198.51.104.0/24")
+            .is_some_and(|r| r.ways.len() == 1 && r.ways[0].gateway == Some(addr("10.77.0.3")))
+    });
     ip("route del 198.51.100.0/24");
     until(&mut watcher, "the route gone", |w| {
         route(w, "198.51.100.0/24").is_none()
@@ -147,6 +181,31 @@ fn follow() {
     assert_eq!(
         route(&watcher, "192.0.2.0/24").map(|route| route.kind),
         Some(RouteKind::Unreachable)
+    );
+    // Going stale, and being confirmed, changes nothing that a packet is sent by. Other things may
+    // change at the same time by themselves.
+    let staleness = |w: &Watcher| {
+        let neighbours = &w.network().neighbours;
+        neighbours
+            .get(&(fk0.index, addr("10.77.0.9")))
+            .map(|n| n.is_stale)
+    };
+    let mut quiet = [0; 2];
+    for number in 0..20 {
+        let stale = number % 2 == 0;
+        let state = if stale { "stale" } else { "reachable" };
+        ip(&format!(
+            "neigh replace 10.77.0.9 lladdr 02:00:00:00:00:0a dev fk0 nud {state}"
+        ));
+        let mut changed = false;
+        while staleness(&watcher) != Some(stale) {
+            changed |= watcher.wait(Duration::from_millis(100)).expect("netlink");
+        }
+        quiet[usize::from(stale)] += usize::from(!changed);
+    }
+    assert!(
+        quiet[0] > 5 && quiet[1] > 5,
+        "changes without a difference: {quiet:?}"
     );
     ip("neigh del 10.77.0.9 dev fk0");
     until(&mut watcher, "no neighbour", |w| of(w, "10.77.0.9").is_none());

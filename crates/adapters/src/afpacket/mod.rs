@@ -70,7 +70,7 @@ pub enum FanoutBy {
 /// Which frames the port takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Taking {
-    /// IP that is not for this host itself.
+    /// IP in frames to this host that is not for this host itself.
     #[default]
     Routed,
     /// Every frame: a bridge.
@@ -221,6 +221,8 @@ impl Receiver {
             Some((addresses, claims)) => Take::Routed {
                 addresses: addresses.descriptor(),
                 claims: claims.descriptor(),
+                stations: addresses.stations(),
+                interface: interface.index,
             },
         };
         // First the kernel is kept out: for a moment neither it nor Flowkeep has the packets,

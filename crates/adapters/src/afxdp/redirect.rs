@@ -122,6 +122,8 @@ impl Redirect {
             Some((addresses, claims)) => Take::Routed {
                 addresses: addresses.descriptor(),
                 claims: claims.descriptor(),
+                stations: addresses.stations(),
+                interface: interface.index,
             },
         };
         let place = Place::Xdp {

@@ -1,24 +1,29 @@
-//! This host's own addresses, in a map that the kernel's filter reads, kept as they are now.
+//! This host's own addresses and stations, in maps that the kernel's filter reads, kept as they are
+//! now.
 //!
-//! Theory of operation. At start-up all addresses of this network namespace go into the map,
-//! broadcast addresses too. A thread then waits on a netlink socket for the kernel to say that an
-//! address has come or gone, and reads all of them again: that is rare, and reading all cannot miss
-//! one. If the reading fails, the map stays as it was and the failure is reported once.
+//! Theory of operation. At start-up all addresses of this network namespace go into a map,
+//! broadcast addresses too, and into another one the link addresses at which its interfaces receive
+//! ([`crate::netlink::stations`]). A thread then waits on a netlink socket for the kernel to say
+//! that an address or a link has come, changed or gone, and reads all of them again: that is rare,
+//! and reading all cannot miss one. If the reading fails, the maps stay as they were and the
+//! failure is reported once.
 //! [`Addresses::follow`] starts the thread: it has the rights of the thread that starts it, and a
 //! process gives some up once its ports are open. Messages that came meanwhile wait on the socket.
 //!
 //! ```text
-//!   ip address add … ─► netlink ─► this thread ─► map ─► filter: "that one is the kernel's"
+//!   ip address add …      ─► netlink ─► this thread ─► map ─► filter: "that one is the kernel's"
+//!   ip link set … address ─► netlink ─► this thread ─► map ─► filter: "that one is to this host"
 //! ```
 //!
-//! Invariant: once the thread has settled, the map holds exactly the addresses that the system
-//! lists. The thread ends when the last port that uses it is gone.
+//! Invariant: once the thread has settled, the maps hold exactly what the system lists. The thread
+//! ends when the last port that uses it is gone.
 //!
 //! Not here: routes and neighbours.
 
 use super::bpf::{Map, MapKind};
-use super::filter::Key;
+use super::filter::{Key, Station, station};
 use super::system::{bind, socket};
+use crate::netlink;
 use crate::report::Reports;
 use std::collections::BTreeSet;
 use std::io;
@@ -30,21 +35,36 @@ use std::thread::JoinHandle;
 
 /// The most addresses that are looked after.
 const ADDRESSES_MAX: u32 = 65_536;
+/// The most link addresses that are looked after.
+const STATIONS_MAX: u32 = 65_536;
 /// How long the thread waits before it looks whether it is still wanted, in milliseconds.
 const LOOK_MS: i32 = 200;
 
-/// The map of this host's addresses, and the thread that keeps it.
+/// The maps of this host's addresses, and the thread that keeps them.
 #[derive(Debug)]
 pub struct Addresses {
-    map: Arc<Map<16, 1>>,
+    maps: Arc<Maps>,
     ended: Arc<AtomicBool>,
     following: Mutex<Following>,
 }
 
 #[derive(Debug)]
+struct Maps {
+    addresses: Map<16, 1>,
+    stations: Map<12, 1>,
+}
+
+/// The content of the maps.
+#[derive(Debug, Default)]
+struct Known {
+    addresses: BTreeSet<Key>,
+    stations: BTreeSet<Station>,
+}
+
+#[derive(Debug)]
 enum Following {
     /// The thread's socket, addresses and reports, before it starts.
-    Waits(OwnedFd, BTreeSet<Key>, Reports),
+    Waits(OwnedFd, Known, Reports),
     Runs(JoinHandle<()>),
     Over,
 }
@@ -52,35 +72,43 @@ enum Following {
 impl Addresses {
     /// Reads the addresses of the calling thread's network namespace.
     pub fn read(reports: Reports) -> io::Result<Self> {
-        let map = Arc::new(Map::new(MapKind::Hash, ADDRESSES_MAX, "fk_addresses")?);
+        let maps = Arc::new(Maps {
+            addresses: Map::new(MapKind::Hash, ADDRESSES_MAX, "fk_addresses")?,
+            stations: Map::new(MapKind::Hash, STATIONS_MAX, "fk_stations")?,
+        });
         // Before the first reading, so that nothing between the two is missed.
         let events = subscribe()?;
-        let mut known = BTreeSet::new();
-        synchronise(&map, &mut known)?;
+        let mut known = Known::default();
+        synchronise(&maps, &mut known)?;
         Ok(Addresses {
-            map,
+            maps,
             ended: Arc::default(),
             following: Mutex::new(Following::Waits(events, known, reports)),
         })
     }
 
-    /// Keeps the map up to date from now on, if it is not.
+    /// Keeps the maps up to date from now on, if it is not.
     pub fn follow(&self) -> io::Result<()> {
         let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
         *following = match std::mem::replace(&mut *following, Following::Over) {
             Following::Waits(events, known, reports) => {
-                let (map, ended) = (self.map.clone(), self.ended.clone());
+                let (maps, ended) = (self.maps.clone(), self.ended.clone());
                 let name = std::thread::Builder::new().name("addresses".into());
-                Following::Runs(name.spawn(move || follow(&events, &map, known, &ended, &reports))?)
+                Following::Runs(name.spawn(move || follow(&events, &maps, known, &ended, &reports))?)
             }
             other => other,
         };
         Ok(())
     }
 
-    /// The map's descriptor, for the filter.
+    /// The descriptor of the map of addresses, for the filter.
     pub fn descriptor(&self) -> i32 {
-        self.map.descriptor()
+        self.maps.addresses.descriptor()
+    }
+
+    /// The descriptor of the map of link addresses, for the filter.
+    pub fn stations(&self) -> i32 {
+        self.maps.stations.descriptor()
     }
 }
 
@@ -94,31 +122,25 @@ impl Drop for Addresses {
     }
 }
 
-/// A socket on which the kernel says that an address has come or gone.
+/// A socket on which the kernel says that an address or a link has come, changed or gone.
 fn subscribe() -> io::Result<OwnedFd> {
     let fd = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
     // SAFETY: zeros are a value of `sockaddr_nl`, which is integers.
     let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
     address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-    address.nl_groups = (libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+    address.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
     // SAFETY: it is the address structure of netlink.
     unsafe { bind(&fd, &address) }?;
     Ok(fd)
 }
 
-fn follow(
-    events: &OwnedFd,
-    map: &Map<16, 1>,
-    mut known: BTreeSet<Key>,
-    ended: &AtomicBool,
-    reports: &Reports,
-) {
+fn follow(events: &OwnedFd, maps: &Maps, mut known: Known, ended: &AtomicBool, reports: &Reports) {
     while !ended.load(Ordering::Relaxed) {
         if !wait(events) {
             continue;
         }
         drain(events);
-        if let Err(error) = synchronise(map, &mut known) {
+        if let Err(error) = synchronise(maps, &mut known) {
             reports.tell(
                 "addresses of this host",
                 format_args!("cannot be read any more: {error}"),
@@ -148,9 +170,22 @@ fn drain(events: &OwnedFd) {
     while unsafe { libc::recv(events.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) } > 0 {}
 }
 
-/// Makes the map hold what the system lists. New ones go in before old ones go out.
-fn synchronise(map: &Map<16, 1>, known: &mut BTreeSet<Key>) -> io::Result<()> {
-    let now = addresses()?;
+/// Makes the maps hold what the system lists.
+fn synchronise(maps: &Maps, known: &mut Known) -> io::Result<()> {
+    renew(&maps.addresses, &mut known.addresses, addresses()?)?;
+    let stations = netlink::stations().map_err(io::Error::other)?;
+    let stations = stations
+        .into_iter()
+        .map(|(index, address)| station(index, address));
+    renew(&maps.stations, &mut known.stations, stations.collect())
+}
+
+/// Makes a map hold these and no others. New ones go in before old ones go out.
+fn renew<const K: usize>(
+    map: &Map<K, 1>,
+    known: &mut BTreeSet<[u8; K]>,
+    now: BTreeSet<[u8; K]>,
+) -> io::Result<()> {
     for key in now.difference(known) {
         map.insert(key, &[1])?;
     }

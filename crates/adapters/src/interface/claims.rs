@@ -23,6 +23,9 @@
 //! Invariants: only requests for claimed addresses are answered, one answer each, never to a group
 //! address; announcements are at most [`ANNOUNCED_MAX`] frames.
 //!
+//! The interface's link address is that of the port's start: an interface that gets another one
+//! needs a restart.
+//!
 //! Not here: which addresses those are (functions say so), this host's own ([`super::addresses`]).
 //!
 //! Sources: RFC 826; RFC 5227 2.4 (announcements); RFC 4861 7.1.1, 7.2.4, 7.2.6.
@@ -237,6 +240,10 @@ impl Responder {
             return false;
         }
         let asker: [u8; 6] = field(request, 8);
+        // The answer goes where the request says, which need not be where the frame is from.
+        if asker[0] & 1 != 0 {
+            return false;
+        }
         let frame = packet.frame_mut();
         self.address(frame, asker);
         let reply = &mut frame[at..at + ARP_BYTES];

@@ -9,7 +9,9 @@
 //! with a reset.
 //!
 //! ```text
-//!   frame ─► ARP request, ND solicitation for a claimed address ► Flowkeep, unless the address is this host's
+//!   frame ─► to another station of the link ────────────────────► kernel
+//!         ─► ARP request, ND solicitation for a claimed address ► Flowkeep, unless the address is this host's
+//!         ─► to a group of stations: all, or some ──────────────► kernel
 //!         ─► not IP (ARP, LLDP, …) ─────────────────────────────► kernel
 //!         ─► IPv4 to 224.0.0.0/24, 255.255.255.255 ─────────────► kernel
 //!         ─► IPv6 to multicast of host or link, fe80::/10, ND ──► kernel
@@ -25,6 +27,10 @@
 //! | socket (`afpacket`) | received | not received |
 //! | tc ingress (`afpacket`) | dropped: the socket has its copy | passed on |
 //!
+//! A router takes no frames but its own (RFC 1812 5.3.4): a frame that a switch has flooded is on
+//! its way to another station, and a packet in a broadcast frame would be forwarded by all routers
+//! of the link. The kernel drops both, wherever it has no use of its own for them.
+//!
 //! A bridge takes every frame ([`Take::Everything`]).
 //!
 //! Invariants: a frame is either the kernel's or Flowkeep's; the program answers every frame,
@@ -33,12 +39,12 @@
 //!
 //! A frame that ends inside a header is the kernel's: the kernel drops it.
 //!
-//! Not here: which addresses are this host's ([`super::addresses`]), which are claimed
+//! Not here: which addresses and stations are this host's ([`super::addresses`]), which are claimed
 //! ([`super::claims`]).
 
 use super::assembler::{Assembler, Condition, Instruction, Label, Register, Width};
 use Condition::{Above, Below, Equal, NotEqual};
-use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
+use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +71,25 @@ pub enum Take {
         addresses: i32,
         /// Descriptor of the map of claimed prefixes.
         claims: i32,
+        /// Descriptor of the map of this host's stations.
+        stations: i32,
+        /// The number of the interface that the program is for.
+        interface: u32,
     },
 }
 
 /// An address as the map of addresses has it: IPv6, or IPv4 mapped into it.
 pub type Key = [u8; 16];
+
+/// A link address at which this host receives frames, as the map of stations has it: the number of
+/// the interface in this machine's byte order, the address, two zeros.
+pub type Station = [u8; 12];
+
+/// The key of a link address of an interface.
+pub fn station(interface: u32, [a, b, c, d, e, f]: [u8; 6]) -> Station {
+    let [i, j, k, l] = interface.to_ne_bytes();
+    [i, j, k, l, a, b, c, d, e, f, 0, 0]
+}
 
 const LOOKUP: i32 = 1;
 const LOAD_BYTES: i32 = 26;
@@ -114,7 +134,14 @@ impl Text {
     fn write(&mut self, take: Take) {
         let (ours, kernels) = (self.assembler.label(), self.assembler.label());
         self.assembler.copy(R6, R1);
-        if let Take::Routed { addresses, claims } = take {
+        if let Take::Routed {
+            addresses,
+            claims,
+            stations,
+            interface,
+        } = take
+        {
+            self.judge_station(stations, interface, kernels);
             self.judge((addresses, claims), ours, kernels);
         }
         self.assembler.place(ours);
@@ -164,10 +191,29 @@ impl Text {
         a.jump(NotEqual, R0, 0, kernels);
     }
 
-    /// R7 is where the next header starts in the frame, R8 the EtherType.
-    fn judge(&mut self, maps: (i32, i32), ours: Label, kernels: Label) {
+    /// Leaves frames to other stations to the kernel. R9 is not zero from here on if the frame is to
+    /// a group of stations. The link header stays on the stack.
+    fn judge_station(&mut self, stations: i32, interface: u32, kernels: Label) {
         self.assembler.set(R7, 0);
         self.fetch(14, kernels);
+        let a = &mut self.assembler;
+        let group = a.label();
+        a.load(Width::Byte, R9, R10, HEADER);
+        a.and(R9, 1);
+        a.jump(NotEqual, R9, 0, group);
+        a.store_number(Width::Word, R10, KEY, interface as i32);
+        a.load(Width::Word, R8, R10, HEADER);
+        a.store(Width::Word, R10, KEY + 4, R8);
+        a.load(Width::Half, R8, R10, HEADER + 4);
+        a.store(Width::Half, R10, KEY + 8, R8);
+        a.store_number(Width::Half, R10, KEY + 10, 0);
+        self.find(stations, KEY);
+        self.assembler.jump(Equal, R0, 0, kernels);
+        self.assembler.place(group);
+    }
+
+    /// R7 is where the next header starts in the frame, R8 the EtherType.
+    fn judge(&mut self, maps: (i32, i32), ours: Label, kernels: Label) {
         self.assembler.load(Width::Half, R8, R10, HEADER + 12);
         self.assembler.set(R7, 14);
         let ip = self.assembler.label();
@@ -187,9 +233,11 @@ impl Text {
         self.assembler.jump(Equal, R8, wire(0x0806), arp);
         self.assembler.jump(NotEqual, R8, wire(0x0800), kernels);
         self.version_4(kernels);
+        self.assembler.jump(NotEqual, R9, 0, kernels);
         self.assembler.go(look_up);
         self.assembler.place(v6);
         self.version_6(claimed, kernels);
+        self.assembler.jump(NotEqual, R9, 0, kernels);
         self.assembler.go(look_up);
         self.assembler.place(arp);
         self.arp(kernels);

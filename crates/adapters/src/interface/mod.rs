@@ -7,7 +7,7 @@
 //!   rights.rs     may we?            capabilities, locked memory
 //!   mod.rs        is it there?       index, state, MTU, link layer
 //!   ethtool.rs    what does it do?   driver, queues, offloads
-//!   filter.rs     whose packet?      a program in the kernel: ours, or the kernel's own (ARP, ND, local addresses)
+//!   filter.rs     whose packet?      a program in the kernel: ours, or the kernel's own (ARP, ND, local addresses, others' frames)
 //!   claims.rs     whose address?     ARP and ND for translated and virtual addresses: the kernel has no answer
 //!   offload.rs    is it whole?       partial checksums are completed, super-frames cut
 //! ```

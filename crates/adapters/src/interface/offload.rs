@@ -24,6 +24,11 @@
 //!   headers │ payload 0    headers │ payload 1    UDP:  length; all: checksum
 //! ```
 //!
+//! Between the headers of IPv6 and transport there may be options and routing headers. Behind a
+//! routing header with segments left the IP header has not the destination that the sum is over:
+//! there the partial sum is taken, with another length. A tunnel's headers are more than copying
+//! makes true: its super-frames are refused.
+//!
 //! Everything here is read from memory that another stack filled, perhaps a hostile guest's: each
 //! offset is checked against the frame, and segments smaller than [`SEGMENT_MIN`] are refused,
 //! since a frame could become sixty thousand packets.
@@ -54,6 +59,10 @@ const ECN: u8 = 0x80;
 /// Where SCTP's checksum is, and no other protocol's. It is a CRC, and the kernel leaves all of it
 /// undone.
 const SCTP_CHECKSUM: usize = 8;
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const DESTINATION_OPTIONS: u8 = 60;
 
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
@@ -228,6 +237,40 @@ pub struct Cut {
     segment: usize,
     version: u8,
     protocol: u8,
+    /// The pseudo-header's sum without the length, where the IP header has not the last
+    /// destination.
+    partial: Option<u16>,
+}
+
+/// The extension headers in front of a super-frame's transport header.
+#[derive(Clone, Copy)]
+struct Chain {
+    /// The protocol behind the last one.
+    last: u8,
+    /// A routing header leads on from the destination of the IP header.
+    is_on_its_way: bool,
+}
+
+impl Chain {
+    /// `None` unless these bytes are nothing but whole headers that every segment may have: options
+    /// and routing headers. The headers of a tunnel are not, nor is a fragment's, nor a signature
+    /// over all that follows.
+    fn of(first: u8, mut bytes: &[u8]) -> Option<Chain> {
+        let mut chain = Chain {
+            last: first,
+            is_on_its_way: false,
+        };
+        while let [next, eights, _, left, ..] = *bytes {
+            match chain.last {
+                HOP_BY_HOP | DESTINATION_OPTIONS => {}
+                ROUTING => chain.is_on_its_way |= left > 0,
+                _ => return None,
+            }
+            chain.last = next;
+            bytes = bytes.get((usize::from(eights) + 1) * 8..)?;
+        }
+        bytes.is_empty().then_some(chain)
+    }
 }
 
 impl Cut {
@@ -264,17 +307,19 @@ impl Cut {
         } else {
             behind
         };
-        let plain = transport == behind;
         // A session's length would have to be mended as well: no stack hands over such a
         // super-frame.
         if ip_length < 20
             || transport < behind
-            || (!plain && seen == 4)
-            || (plain && byte(network + protocol_at)? != protocol)
+            || (transport > behind && seen == 4)
             || link.between == Between::Session
         {
             return Err(Refusal::Contradiction);
         }
+        let first = byte(network + protocol_at)?;
+        let between = frame.get(behind..transport).ok_or(Refusal::Contradiction)?;
+        let chain = Chain::of(first, between).filter(|chain| chain.last == protocol);
+        let is_on_its_way = chain.ok_or(Refusal::Contradiction)?.is_on_its_way;
         let payload = match protocol {
             protocol::TCP => {
                 let length = usize::from(byte(transport + 12)? >> 4) * 4;
@@ -284,6 +329,16 @@ impl Cut {
                 transport + length
             }
             _ => transport + 8,
+        };
+        // The stack knows the destination at the end, and has summed it up.
+        let body = fold((frame.len() - transport) as u32);
+        let field = transport + if protocol == protocol::TCP { 16 } else { 6 };
+        let partial = match is_on_its_way {
+            true => {
+                let sum = u16::from_be_bytes([byte(field)?, byte(field + 1)?]);
+                Some(fold(u32::from(sum) + u32::from(!body)))
+            }
+            false => None,
         };
         if payload >= frame.len() || payload - network + segment > FRAME_MAX {
             return Err(Refusal::Contradiction);
@@ -296,6 +351,7 @@ impl Cut {
             segment,
             version: seen,
             protocol,
+            partial,
         })
     }
 
@@ -348,6 +404,10 @@ impl Cut {
             put(ip, 4, (total - 40) as u16);
             sum(&ip[8..40], 0)
         };
+        let pseudo = match self.partial {
+            Some(partial) => u32::from(partial),
+            None => pseudo + u32::from(self.protocol),
+        };
         let at = if self.protocol == protocol::TCP {
             let sequence = u32::from_be_bytes([transport[4], transport[5], transport[6], transport[7]]);
             transport[4..8].copy_from_slice(&sequence.wrapping_add(offset as u32).to_be_bytes());
@@ -363,7 +423,7 @@ impl Cut {
             6
         };
         put(transport, at, 0);
-        let value = !fold(sum(transport, pseudo + u32::from(self.protocol) + body as u32));
+        let value = !fold(sum(transport, pseudo + body as u32));
         let none_of_udp = value == 0 && self.protocol == protocol::UDP;
         put(transport, at, if none_of_udp { 0xffff } else { value });
     }

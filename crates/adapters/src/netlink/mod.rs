@@ -27,6 +27,13 @@
 //! `Addr` in here thus says its family, and messages of IPv6 change nothing of IPv4. A permanent
 //! neighbour changes by the administrator's word only: the kernel sees to it within a family.
 //!
+//! *Encapsulation.* Nothing here puts headers of other protocols in front of packets (MPLS, segment
+//! routing, tunnels by route). A way that wants one is no way: sent plain, a packet of one network
+//! would be in another. A route that has no other way is unreachable, and still hides shorter ones.
+//!
+//! *Changes.* A neighbour that goes stale, or is confirmed, at the same link address is no change:
+//! packets go where they went. This happens to each busy neighbour twice a minute.
+//!
 //! Invariants: [`Watcher::network`] is the kernel's last word; a wait ends in the time given,
 //! whatever the kernel says.
 //!
@@ -36,18 +43,20 @@
 mod socket;
 
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
-    RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteLwEnCapType, RouteMessage, RouteMetric, RouteNextHop,
+    RouteNextHopFlags, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use socket::{Heard, Socket};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use wire::{Addr, Prefix};
@@ -156,6 +165,8 @@ pub struct Watcher {
     /// Kinds that have changed and are to be asked again, and since when.
     due: Due,
     due_since: Option<Instant>,
+    /// Something has changed that no wait has answered yet.
+    has_changed: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -177,6 +188,8 @@ impl Due {
 
 /// Of links, neighbours, and of both versions addresses and routes (RTMGRP_*).
 const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
+/// Interfaces on top of each other that are looked through.
+const LAYERS: usize = 8;
 /// How long nothing must have changed before a kind is asked again, and how long that is put off at
 /// most.
 const QUIET: Duration = Duration::from_millis(10);
@@ -192,8 +205,10 @@ impl Watcher {
             network: Network::default(),
             due: Due::ALL,
             due_since: None,
+            has_changed: false,
         };
         watcher.ask_due()?;
+        watcher.has_changed = false;
         Ok(watcher)
     }
 
@@ -202,10 +217,10 @@ impl Watcher {
         &self.network
     }
 
-    /// Waits for changes, at most so long; answers whether there was one.
+    /// Waits for changes, at most so long; answers whether there was one, other than of whether a
+    /// neighbour is stale.
     pub fn wait(&mut self, time: Duration) -> Result<bool, NetlinkError> {
         let end = Instant::now() + time;
-        let before = self.network.clone();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let is_due = self.due_since.is_some();
@@ -217,21 +232,21 @@ impl Watcher {
                 }
                 Heard::Nothing if is_due => {
                     self.ask_due()?;
-                    return Ok(self.network != before);
+                    return Ok(std::mem::take(&mut self.has_changed));
                 }
                 Heard::Nothing => {}
             }
             if self.due_since.is_some_and(|since| since.elapsed() > QUIET_MAX) {
                 self.ask_due()?;
-                return Ok(self.network != before);
+                return Ok(std::mem::take(&mut self.has_changed));
             }
             let over = Instant::now() >= end;
-            if self.due_since.is_none() && (over || self.network != before) {
-                return Ok(self.network != before);
+            if self.due_since.is_none() && (over || self.has_changed) {
+                return Ok(std::mem::take(&mut self.has_changed));
             }
             if over && self.due_since.is_some() {
                 self.ask_due()?;
-                return Ok(self.network != before);
+                return Ok(std::mem::take(&mut self.has_changed));
             }
         }
     }
@@ -276,8 +291,12 @@ impl Watcher {
 
     fn take(&mut self, message: RouteNetlinkMessage) {
         match message {
-            RouteNetlinkMessage::NewNeighbour(message) => take_neighbour(&mut self.network, &message, true),
-            RouteNetlinkMessage::DelNeighbour(message) => take_neighbour(&mut self.network, &message, false),
+            RouteNetlinkMessage::NewNeighbour(message) => {
+                self.has_changed |= take_neighbour(&mut self.network, &message, true);
+            }
+            RouteNetlinkMessage::DelNeighbour(message) => {
+                self.has_changed |= take_neighbour(&mut self.network, &message, false);
+            }
             RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => {
                 // A link that goes takes its routes and addresses along, not always with a word.
                 self.due.links = true;
@@ -312,6 +331,7 @@ impl Watcher {
                         links.insert(link.index, link);
                     }
                 })?;
+            self.has_changed |= self.network.links != links;
             self.network.links = links;
         }
         if due.addresses {
@@ -326,6 +346,7 @@ impl Watcher {
                     }
                 },
             )?;
+            self.has_changed |= self.network.addresses != addresses;
             self.network.addresses = addresses;
         }
         if due.routes {
@@ -340,6 +361,7 @@ impl Watcher {
                         }
                     })?;
             }
+            self.has_changed |= self.network.routes != routes;
             self.network.routes = routes;
         }
         if due.neighbours {
@@ -352,11 +374,66 @@ impl Watcher {
                     }
                 },
             )?;
+            let link_addresses = |network: &Network| -> Vec<_> {
+                let each = network.neighbours.iter();
+                each.map(|(key, neighbour)| (*key, neighbour.link)).collect()
+            };
+            self.has_changed |= link_addresses(&network) != link_addresses(&self.network);
             self.network.neighbours = network.neighbours;
         }
         (self.due, self.due_since) = (Due::default(), None);
         Ok(())
     }
+}
+
+/// The link addresses at which this host receives, each with the number of an interface: an
+/// interface's own, and those of interfaces of this network namespace that are on top of it (VLAN,
+/// macvlan, as a virtual router has). Takes no privilege.
+pub fn stations() -> Result<BTreeSet<(u32, [u8; 6])>, NetlinkError> {
+    let mut links = Vec::new();
+    Socket::open(0)?.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), |message| {
+        if let RouteNetlinkMessage::NewLink(message) = message {
+            links.push(message);
+        }
+    })?;
+    Ok(stations_of(&links))
+}
+
+fn stations_of(links: &[LinkMessage]) -> BTreeSet<(u32, [u8; 6])> {
+    let lower: BTreeMap<u32, u32> = links
+        .iter()
+        .filter_map(|link| Some((link.header.index, lower_of(link)?)))
+        .collect();
+    let mut stations = BTreeSet::new();
+    for message in links {
+        let link = link_of(message);
+        let Some(address) = link.address else { continue };
+        let mut at = Some(link.index);
+        for _ in 0..LAYERS {
+            stations.extend(at.map(|index| (index, address)));
+            at = at.and_then(|index| lower.get(&index).copied());
+        }
+    }
+    stations
+}
+
+/// The interface of this namespace on which another one is.
+fn lower_of(message: &LinkMessage) -> Option<u32> {
+    let (mut lower, mut is_upper, mut is_here) = (None, false, true);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::Link(index) => lower = Some(*index),
+            LinkAttribute::LinkNetNsId(_) => is_here = false,
+            LinkAttribute::LinkInfo(infos) => {
+                // A veth pair's `Link` is the other end.
+                is_upper |= infos
+                    .iter()
+                    .any(|info| matches!(info, LinkInfo::Kind(InfoKind::Vlan | InfoKind::MacVlan)));
+            }
+            _ => {}
+        }
+    }
+    lower.filter(|_| is_upper && is_here)
 }
 
 fn link_of(message: &LinkMessage) -> Link {
@@ -412,7 +489,8 @@ fn addr_of_ip(ip: IpAddr) -> Option<Addr> {
     (addr.is_v4() == ip.is_ipv4()).then_some(addr)
 }
 
-fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: bool) {
+/// Answers whether that changes where packets go.
+fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: bool) -> bool {
     let family = message.header.family;
     let mut destination = None;
     let mut link = None;
@@ -428,9 +506,11 @@ fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: b
             _ => {}
         }
     }
-    let Some(destination) = destination else { return };
+    let Some(destination) = destination else {
+        return false;
+    };
     if message.header.flags.contains(NeighbourFlags::Proxy) {
-        return;
+        return false;
     }
     let key = (message.header.ifindex, destination);
     let is_believed = matches!(
@@ -444,11 +524,10 @@ fn take_neighbour(network: &mut Network, message: &NeighbourMessage, is_there: b
     match link {
         Some(link) if is_there && is_believed => {
             let is_stale = message.header.state == NeighbourState::Stale;
-            network.neighbours.insert(key, Neighbour { link, is_stale });
+            let before = network.neighbours.insert(key, Neighbour { link, is_stale });
+            before.is_none_or(|before| before.link != link)
         }
-        _ => {
-            network.neighbours.remove(&key);
-        }
+        _ => network.neighbours.remove(&key).is_some(),
     }
 }
 
@@ -476,6 +555,16 @@ fn gateway_of(attributes: &[RouteAttribute]) -> Result<Option<Addr>, ()> {
         _ => None,
     });
     gateway.map(|address| address.ok_or(())).transpose()
+}
+
+/// Whether packets of a way get a header of another protocol in front (MPLS, segment routing,
+/// tunnels).
+fn is_encapsulated(attributes: &[RouteAttribute]) -> bool {
+    attributes.iter().any(|attribute| match attribute {
+        RouteAttribute::Encap(_) => true,
+        RouteAttribute::EncapType(kind) => *kind != RouteLwEnCapType::None,
+        _ => false,
+    })
 }
 
 /// A route that counts; `None` for those of other tables, of dead links, cached ones and kinds that
@@ -513,7 +602,7 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
         253 => 2,
         _ => return None,
     };
-    let kind = match header.kind {
+    let mut kind = match header.kind {
         RouteType::Unicast => RouteKind::Unicast,
         RouteType::Local | RouteType::Anycast => RouteKind::Local,
         RouteType::Broadcast => RouteKind::Broadcast,
@@ -530,27 +619,39 @@ fn route_of(message: &RouteMessage) -> Option<Route> {
     let to = Prefix::new(destination.unwrap_or(all), header.destination_prefix_length)?;
     let mut ways = Vec::new();
     if kind == RouteKind::Unicast {
+        let mut is_barred = false;
         if several.is_empty() && !header.flags.intersects(dead) {
-            let gateway = gateway_of(&message.attributes).ok()?;
-            ways.extend(link.map(|link| RouteWay {
-                link,
-                gateway,
-                weight: 1,
-            }));
+            is_barred = is_encapsulated(&message.attributes);
+            if !is_barred {
+                let gateway = gateway_of(&message.attributes).ok()?;
+                ways.extend(link.map(|link| RouteWay {
+                    link,
+                    gateway,
+                    weight: 1,
+                }));
+            }
         }
         let alive = several.iter().filter(|way| {
             !way.flags
                 .intersects(RouteNextHopFlags::Dead | RouteNextHopFlags::Linkdown)
         });
-        ways.extend(alive.filter_map(|way| {
-            Some(RouteWay {
-                link: way.interface_index,
-                gateway: gateway_of(&way.attributes).ok()?,
-                weight: u16::from(way.hops) + 1,
-            })
-        }));
+        for way in alive {
+            if is_encapsulated(&way.attributes) {
+                is_barred = true;
+            } else if let Ok(gateway) = gateway_of(&way.attributes) {
+                ways.push(RouteWay {
+                    link: way.interface_index,
+                    gateway,
+                    weight: u16::from(way.hops) + 1,
+                });
+            }
+        }
         if ways.is_empty() {
-            return None;
+            // Without this route a shorter prefix would have its packets.
+            if !is_barred {
+                return None;
+            }
+            kind = RouteKind::Unreachable;
         }
     }
     Some(Route {

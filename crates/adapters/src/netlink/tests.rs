@@ -1,6 +1,7 @@
 //! Messages made by hand; a real kernel is in `tests/netlink.rs`.
 
 use super::*;
+use netlink_packet_route::route::{MplsLabel, RouteLwEnCapType, RouteLwTunnelEncap, RouteMplsIpTunnel};
 use std::net::Ipv4Addr;
 
 fn route(kind: RouteType, table: u8, attributes: Vec<RouteAttribute>) -> RouteMessage {
@@ -44,6 +45,58 @@ fn routes_that_packets_take() {
     assert_eq!((local.kind, local.rank.0), (RouteKind::Local, 0));
 }
 
+fn encapsulated(kind: RouteLwEnCapType) -> Vec<RouteAttribute> {
+    let label = MplsLabel {
+        label: 100,
+        traffic_class: 0,
+        bottom_of_stack: true,
+        ttl: 0,
+    };
+    let mpls = RouteLwTunnelEncap::Mpls(RouteMplsIpTunnel::Destination(vec![label]));
+    vec![RouteAttribute::EncapType(kind), RouteAttribute::Encap(vec![mpls])]
+}
+
+/// Sent plain, a packet of a VPN would be another customer's, or the provider's own.
+#[test]
+fn a_way_with_encapsulation_is_none() {
+    let gateway = |last| RouteAttribute::Gateway(RouteAddress::Inet(Ipv4Addr::new(10, 0, 0, last)));
+    for kind in [
+        RouteLwEnCapType::Mpls,
+        RouteLwEnCapType::Ip,
+        RouteLwEnCapType::Seg6,
+        RouteLwEnCapType::Other(99),
+    ] {
+        let mut attributes = vec![RouteAttribute::Oif(3), gateway(1), RouteAttribute::Priority(20)];
+        attributes.extend(encapsulated(kind));
+        let found = route_of(&route(RouteType::Unicast, 254, attributes)).expect("it hides shorter ones");
+        assert_eq!((found.kind, found.ways.len()), (RouteKind::Unreachable, 0));
+        assert_eq!((found.to, found.rank), ("192.0.2.0/24".parse().unwrap(), (1, 20)));
+    }
+    let way = |link, more: Vec<RouteAttribute>| {
+        let mut way = RouteNextHop::default();
+        way.interface_index = link;
+        way.attributes = [vec![gateway(link as u8)], more].concat();
+        way
+    };
+    let read = |ways| {
+        let message = route(RouteType::Unicast, 254, vec![RouteAttribute::MultiPath(ways)]);
+        route_of(&message).map(|route| (route.kind, route.ways.iter().map(|way| way.link).collect()))
+    };
+    let hidden = || encapsulated(RouteLwEnCapType::Mpls);
+    assert_eq!(
+        read(vec![way(3, hidden()), way(4, Vec::new())]),
+        Some((RouteKind::Unicast, vec![4]))
+    );
+    assert_eq!(
+        read(vec![way(3, hidden()), way(4, hidden())]),
+        Some((RouteKind::Unreachable, vec![]))
+    );
+    // The kernel takes no dead way, and looks for a shorter prefix then.
+    let mut dead = way(3, hidden());
+    dead.flags = RouteNextHopFlags::Dead;
+    assert_eq!(read(vec![dead]), None);
+}
+
 #[test]
 fn a_sub_interface_says_where_it_is_and_its_tag() {
     let mut message = LinkMessage::default();
@@ -63,6 +116,47 @@ fn a_sub_interface_says_where_it_is_and_its_tag() {
     // One end of a pair says where its other end is, and has no tag.
     message.attributes.pop();
     assert_eq!(link_of(&message).vlan, None);
+}
+
+#[test]
+fn a_host_receives_at_its_interfaces_and_at_those_on_top_of_them() {
+    let link = |index: u32, last: u8, lower: Option<(InfoKind, u32)>| {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::Address(vec![2, 0, 0, 0, 0, last])];
+        if let Some((kind, lower)) = lower {
+            message.attributes.push(LinkAttribute::Link(lower));
+            message
+                .attributes
+                .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+        }
+        message
+    };
+    let mut elsewhere = link(7, 7, Some((InfoKind::MacVlan, 2)));
+    elsewhere.attributes.push(LinkAttribute::LinkNetNsId(1));
+    let mut without = link(8, 8, None);
+    without.attributes.clear();
+    let found = stations_of(&[
+        link(2, 2, None),
+        link(3, 2, Some((InfoKind::Vlan, 2))),
+        link(4, 4, Some((InfoKind::Vlan, 2))),
+        link(5, 5, Some((InfoKind::MacVlan, 4))),
+        // The ends of a cable, each of which says that it is on the other.
+        link(6, 6, Some((InfoKind::Veth, 2))),
+        elsewhere,
+        without,
+        // No kernel has them on top of each other.
+        link(10, 10, Some((InfoKind::MacVlan, 11))),
+        link(11, 11, Some((InfoKind::MacVlan, 10))),
+    ]);
+    let at = |index: u32| -> Vec<u8> {
+        let here = found.iter().filter(|(interface, _)| *interface == index);
+        here.map(|(_, address)| address[5]).collect()
+    };
+    assert_eq!(at(2), [2, 4, 5]);
+    assert_eq!((at(3), at(4), at(5)), (vec![2], vec![4, 5], vec![5]));
+    assert_eq!((at(6), at(7), at(8)), (vec![6], vec![7], vec![]));
+    assert_eq!((at(10), at(11)), (vec![10, 11], vec![10, 11]));
 }
 
 #[test]
@@ -92,6 +186,31 @@ fn neighbours_are_believed_by_their_state() {
     take_neighbour(&mut network, &message, true);
     take_neighbour(&mut network, &message, false);
     assert!(network.neighbours.is_empty());
+}
+
+/// Each flow's next packet would look for its way again.
+#[test]
+fn a_neighbour_that_goes_stale_or_is_confirmed_is_no_change() {
+    let mut network = Network::default();
+    let four = Ipv4Addr::new(10, 0, 0, 9);
+    let mut take = |state, last| {
+        let mut message = neighbour(AddressFamily::Inet, NeighbourAddress::Inet(four), last);
+        message.header.state = state;
+        let has_changed = take_neighbour(&mut network, &message, true);
+        let is_stale = network.neighbours.values().next().map(|known| known.is_stale);
+        (has_changed, is_stale)
+    };
+    for (state, last, expected) in [
+        (NeighbourState::Reachable, 7, (true, Some(false))),
+        (NeighbourState::Stale, 7, (false, Some(true))),
+        (NeighbourState::Delay, 7, (false, Some(false))),
+        (NeighbourState::Reachable, 7, (false, Some(false))),
+        (NeighbourState::Stale, 8, (true, Some(true))),
+        (NeighbourState::Failed, 8, (true, None)),
+        (NeighbourState::Failed, 8, (false, None)),
+    ] {
+        assert_eq!(take(state, last), expected, "{state:?} at {last}");
+    }
 }
 
 fn neighbour(family: AddressFamily, address: NeighbourAddress, last: u8) -> NeighbourMessage {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The first tables are there before any worker starts. Neighbours that have gone stale are
-//! confirmed a few at a time, since the kernel sees none of the traffic to them.
+//! confirmed a few at a time, since the kernel sees none of the traffic to them. New tables make
+//! each flow look for its way again, so none are published for a neighbour that is as it was.
 //!
 //! Not here: netlink (`adapters::netlink`), look-ups (`functions::forward`).
 
@@ -184,6 +185,8 @@ fn publish(feed: &Feed, network: &Network, names: &[Option<String>]) {
 mod tests {
     use super::*;
     use adapters::netlink::Link;
+    use lab::{Lab, LabError};
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_tagged_interface_has_the_port_of_the_one_it_is_on() {
@@ -211,5 +214,58 @@ mod tests {
             .map(|i| (i.index, i.port, i.vlan))
             .collect();
         assert_eq!(found, [(2, 0, 0), (3, 2, 0), (4, 2, 20)]);
+    }
+
+    /// The generation of the tables once there has been no other one for a while.
+    fn settled(feed: &Feed) -> u32 {
+        let (mut generation, mut since) = (feed.generation(), Instant::now());
+        while since.elapsed() < Duration::from_millis(500) {
+            if feed.generation() != generation {
+                (generation, since) = (feed.generation(), Instant::now());
+            }
+            std::thread::sleep(LOOK);
+        }
+        generation
+    }
+
+    #[test]
+    fn a_neighbour_that_goes_stale_or_is_confirmed_keeps_the_generation() {
+        let mut lab = match Lab::new() {
+            Ok(lab) => lab,
+            Err(LabError::NotRoot) => return println!("not run: needs root"),
+            Err(error) => panic!("{error}"),
+        };
+        let (host, other) = (lab.namespace("host").unwrap(), lab.namespace("other").unwrap());
+        for namespace in [&host, &other] {
+            // Routes of addresses that the kernel makes come seconds later.
+            namespace.set("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+        }
+        lab.cable((&host, "eth0"), (&other, "eth0")).unwrap();
+        host.address("eth0", "10.0.0.1/24").unwrap();
+        let feed = Arc::<Feed>::default();
+        let supply = Supply {
+            feed: feed.clone(),
+            interfaces: BTreeMap::new(),
+        };
+        let neighbour = |last: u8, state: &str| {
+            let words = format!("neigh replace 10.0.0.9 lladdr 02:00:00:00:00:0{last} dev eth0 nud {state}");
+            host.ip(&words).unwrap();
+            settled(&feed)
+        };
+        std::thread::scope(|scope| {
+            let follows = scope.spawn(|| {
+                host.enter().unwrap();
+                let port = PortName {
+                    name: "lan".into(),
+                    interface: Some("eth0".into()),
+                };
+                Kernel::follow(&supply, &[port]).unwrap()
+            });
+            let _kernel = follows.join().unwrap();
+            let known = neighbour(7, "reachable");
+            assert_eq!(neighbour(7, "stale"), known);
+            assert_eq!(neighbour(7, "reachable"), known);
+            assert_ne!(neighbour(8, "reachable"), known, "another link address");
+        });
     }
 }

@@ -111,6 +111,12 @@ fn what_is_no_request_for_a_claimed_address_is_left_alone() {
         ("an announcement", arp([203, 0, 113, 2], [203, 0, 113, 2], &[])),
         ("a reply", with(&request, 21, 2)),
         ("from a group", with(&request, 6, 3)),
+        ("on behalf of a group", with(&request, 22, 3)),
+        ("on behalf of all", {
+            let mut frame = request.clone();
+            frame[22..28].fill(0xff);
+            frame
+        }),
         ("not Ethernet", with(&request, 15, 6)),
         ("cut off", request[..41].to_vec()),
         (

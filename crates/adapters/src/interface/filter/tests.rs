@@ -30,12 +30,18 @@ fn is_claimed(address: impl Into<std::net::IpAddr>) -> bool {
 }
 
 const OWN_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The station of the interface, of one on top of it, and of another interface.
+const LINK: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const UPPER_LINK: [u8; 6] = [0, 0, 0x5e, 0, 1, 7];
+const OTHER_LINK: [u8; 6] = [2, 0, 0, 0, 0, 3];
+
 const OWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// The programs in the kernel, with the maps that they look at.
 struct Loaded {
     _addresses: Map<16, 1>,
     _claims: Claims,
+    _stations: Map<12, 1>,
     _sockets: Map<4, 4>,
     xdp: Program,
     ingress: Program,
@@ -50,12 +56,18 @@ fn loaded(everything: bool) -> Loaded {
     for prefix in [CLAIMED_V4, CLAIMED_V6] {
         claims.insert(&prefix.parse().unwrap()).unwrap();
     }
+    let stations = Map::new(MapKind::Hash, 16, "fk_test").unwrap();
+    for (interface, address) in [(7, LINK), (7, UPPER_LINK), (8, OTHER_LINK)] {
+        stations.insert(&station(interface, address), &[1]).unwrap();
+    }
     let sockets = Map::new(MapKind::Sockets, 4, "fk_test").unwrap();
     let take = match everything {
         true => Take::Everything,
         false => Take::Routed {
             addresses: addresses.descriptor(),
             claims: claims.descriptor(),
+            stations: stations.descriptor(),
+            interface: 7,
         },
     };
     let load = |kind, place| Program::load(kind, &program(place, take), "fk_test").unwrap();
@@ -70,6 +82,7 @@ fn loaded(everything: bool) -> Loaded {
         _socket: load(ProgramKind::SocketFilter, Place::Socket),
         _addresses: addresses,
         _claims: claims,
+        _stations: stations,
         _sockets: sockets,
     }
 }
@@ -112,6 +125,11 @@ fn expected(frame: &[u8]) -> Whose {
 }
 
 fn ours(frame: &[u8]) -> Option<bool> {
+    let to = frame.get(..6)?;
+    let is_to_group = to[0] & 1 != 0;
+    if !is_to_group && to != LINK && to != UPPER_LINK {
+        return Some(false);
+    }
     let mut at = 14;
     let mut ether_type = frame.get(12..14)?;
     for _ in 0..2 {
@@ -131,7 +149,7 @@ fn ours(frame: &[u8]) -> Option<bool> {
         let address: [u8; 4] = packet.get(..20)?[16..].try_into().unwrap();
         let address = Ipv4Addr::from(address);
         let link = address.octets()[..3] == [224, 0, 0];
-        return Some(!link && address != Ipv4Addr::BROADCAST && address != OWN_V4);
+        return Some(!is_to_group && !link && address != Ipv4Addr::BROADCAST && address != OWN_V4);
     }
     if ether_type == [0x86, 0xdd] {
         let header = packet.get(..40)?;
@@ -143,7 +161,7 @@ fn ours(frame: &[u8]) -> Option<bool> {
         }
         let narrow = address[0] == 0xff && address[1] & 15 <= 2;
         let link = Ipv6Addr::from(address).is_unicast_link_local();
-        if narrow || link {
+        if narrow || link || is_to_group {
             return Some(false);
         }
         let discovery = header[6] == 58 && (133..=137).contains(packet.get(40)?);
@@ -153,7 +171,7 @@ fn ours(frame: &[u8]) -> Option<bool> {
 }
 
 fn frame(tags: &[u16], ether_type: u16, packet: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let mut frame = [LINK, [2, 0, 0, 0, 0, 2]].concat();
     for tag in tags {
         frame.extend(tag.to_be_bytes());
         frame.extend([0, 7]);
@@ -245,13 +263,53 @@ fn the_kernel_keeps_what_is_its_own() {
             frame(&[0x8100, 0x8100, 0x8100], 0x0800, &v4(stranger4)),
         ),
     ];
-    for (name, frame) in kernels {
+    // A frame to all, or to a group, is no packet to be routed (RFC 1812 5.3.4), nor is one for
+    // another station of the link.
+    let addressed = |to: [u8; 6], mut frame: Vec<u8>| {
+        frame[..6].copy_from_slice(&to);
+        frame
+    };
+    let misaddressed = [
+        ("broadcast", [0xff; 6]),
+        ("a group", [0x33, 0x33, 0, 0, 0, 9]),
+        ("another station", [2, 0, 0, 0, 0, 9]),
+        ("nearly this station", [2, 0, 0, 0, 1, 1]),
+        ("this station of another interface", OTHER_LINK),
+    ];
+    let misaddressed = misaddressed.into_iter().flat_map(|(name, to)| {
+        [
+            (name, addressed(to, frame(&[], 0x0800, &v4(stranger4)))),
+            (name, addressed(to, frame(&[0x8100], 0x0800, &v4(stranger4)))),
+            (name, addressed(to, frame(&[], 0x86dd, &v6(stranger6, 17, 0)))),
+        ]
+    });
+    let asks_another = arp(Ipv4Addr::new(192, 0, 2, 7));
+    let asked = [(
+        "ARP to another station",
+        addressed([2, 0, 0, 0, 0, 9], frame(&[], 0x0806, &asks_another)),
+    )];
+    for (name, frame) in kernels.into_iter().chain(misaddressed).chain(asked) {
         assert_eq!(loaded.judge(&frame), Some(Whose::Kernel), "{name}");
         assert_eq!(expected(&frame), Whose::Kernel, "{name}, the second opinion");
     }
     let claimed = Ipv4Addr::new(192, 0, 2, 7);
     let ours = [
         ("ARP, claimed", frame(&[], 0x0806, &arp(claimed))),
+        (
+            "ARP, claimed, to all",
+            addressed([0xff; 6], frame(&[], 0x0806, &arp(claimed))),
+        ),
+        (
+            "solicitation, claimed, to a group",
+            addressed(
+                [0x33, 0x33, 0xff, 0, 0, 2],
+                frame(&[], 0x86dd, &solicitation("ff02::1:ff00:2", "2001:db8::2")),
+            ),
+        ),
+        (
+            "to an upper link",
+            addressed(UPPER_LINK, frame(&[], 0x0800, &v4(stranger4))),
+        ),
         ("ARP, claimed, tagged", frame(&[0x8100], 0x0806, &arp(claimed))),
         (
             "solicitation, claimed",
@@ -316,19 +374,30 @@ fn any_frame_is_judged_as_the_rules_say() {
         1 => 133..=137_u8,
         2 => Just(0)
     ];
+    let stations = prop_oneof![
+        6 => Just(LINK),
+        1 => Just(UPPER_LINK),
+        1 => Just(OTHER_LINK),
+        1 => Just([0xff; 6]),
+        1 => any::<[u8; 6]>()
+    ];
     let tags = proptest::collection::vec(prop_oneof![Just(0x8100_u16), Just(0x88a8)], 0..4);
     let body = proptest::collection::vec(octets, 0..60);
     let tried = std::cell::Cell::new(0);
     let mut runner = TestRunner::new(Config::with_cases(Config::default().cases.max(250) * 8));
     runner
-        .run(&(tags, ether_type, body), |(tags, ether_type, body)| {
-            let bytes = frame(&tags, ether_type, &body);
-            if let Some(whose) = loaded.judge(&bytes) {
-                tried.set(tried.get() + 1);
-                prop_assert_eq!(whose, expected(&bytes), "{:02x?}", bytes);
-            }
-            Ok(())
-        })
+        .run(
+            &(stations, tags, ether_type, body),
+            |(to, tags, ether_type, body)| {
+                let mut bytes = frame(&tags, ether_type, &body);
+                bytes[..6].copy_from_slice(&to);
+                if let Some(whose) = loaded.judge(&bytes) {
+                    tried.set(tried.get() + 1);
+                    prop_assert_eq!(whose, expected(&bytes), "{:02x?}", bytes);
+                }
+                Ok(())
+            },
+        )
         .unwrap();
     assert!(
         tried.get() > 1000,

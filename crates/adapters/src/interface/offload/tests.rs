@@ -291,6 +291,92 @@ fn what_cannot_be_is_refused_by_its_reason() {
     assert_eq!(beyond.work(&frame), Err(Refusal::Contradiction));
 }
 
+const DISTANT: [u8; 16] = [0xfc; 16];
+
+/// A TCP super-frame over IPv6 with headers in between, the first of this kind; the sum is for
+/// `last`.
+fn behind_headers(first: u8, headers: &[u8], last: [u8; 16], payload: &[u8]) -> (Vec<u8>, FrameHeader) {
+    let (plain, transport, offset) = super_frame(Kind::Tcp6, false, payload);
+    let mut frame = plain[..transport].to_vec();
+    frame[20] = first;
+    put(&mut frame, 18, (headers.len() + plain.len() - transport) as u16);
+    frame.extend(headers);
+    frame.extend(&plain[transport..]);
+    let transport = transport + headers.len();
+    let length = (frame.len() - transport) as u32;
+    let pseudo = fold(sum(&last, sum(&frame[22..38], length + 6)));
+    put(&mut frame, transport + offset, pseudo);
+    (frame, header(Kind::Tcp6, 1000, transport, offset))
+}
+
+/// A segment routing header of one segment, with so many left, in front of TCP.
+fn segment_routing(left: u8) -> Vec<u8> {
+    [&[6, 2, 4, left, 0, 0, 0, 0][..], &DISTANT].concat()
+}
+
+#[test]
+fn segments_behind_extension_headers_have_the_sums_of_their_last_destination() {
+    let payload: Vec<u8> = (0..2500).map(|n| n as u8).collect();
+    let near = [0xfe; 16];
+    let options = [43, 0, 1, 4, 0, 0, 0, 0];
+    for (what, first, headers, last) in [
+        ("a router on the way", 43, segment_routing(1), DISTANT),
+        ("the last router", 43, segment_routing(0), near),
+        ("options", 60, [&[6][..], &options[1..]].concat(), near),
+        (
+            "options, and a router on the way",
+            0,
+            [&options[..], &segment_routing(1)].concat(),
+            DISTANT,
+        ),
+    ] {
+        let (frame, header) = behind_headers(first, &headers, last, &payload);
+        let mut whole: Vec<u8> = Vec::new();
+        for bytes in cut(&frame, &header) {
+            let length = usize::from(u16::from_be_bytes([bytes[18], bytes[19]]));
+            assert_eq!(length + 54, bytes.len(), "{what}");
+            let transport = 54 + headers.len();
+            assert_eq!(bytes[20], first, "{what}");
+            assert_eq!(bytes[54..transport], headers, "{what}");
+            let tcp = etherparse::TcpSlice::from_slice(&bytes[transport..]).unwrap();
+            let expected = tcp.calc_checksum_ipv6([0xfd; 16], last).unwrap();
+            assert_eq!(tcp.checksum() % 0xffff, expected % 0xffff, "{what}");
+            whole.extend(tcp.payload());
+        }
+        assert_eq!(whole, payload, "{what}");
+    }
+}
+
+#[test]
+fn super_frames_of_tunnels_over_ipv6_are_refused() {
+    let (inner, ..) = super_frame(Kind::Tcp6, false, &[0; 3000]);
+    let udp = [0x12, 0xb5, 0x12, 0xb5, 0, 0, 0, 0];
+    let vxlan = [&udp[..], &[8, 0, 0, 0, 0, 0, 7, 0], &inner[..54]].concat();
+    let gre = [&[0, 0, 0x86, 0xdd][..], &inner[14..54]].concat();
+    let fragment = [6, 0, 0, 1, 0, 0, 0, 9];
+    let authentication = [
+        6, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    for (what, first, headers) in [
+        ("VXLAN", 17, &vxlan[..]),
+        ("GRE", 47, &gre[..]),
+        ("IPv6 in IPv6", 41, &inner[14..54]),
+        ("a fragment", 44, &fragment),
+        ("authentication", 51, &authentication),
+        (
+            "options longer than said",
+            60,
+            &[6, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        ("options in front of UDP", 60, &[17, 0, 1, 4, 0, 0, 0, 0]),
+        ("options beyond the transport", 60, &[6, 1, 1, 4, 0, 0, 0, 0]),
+        ("half a header", 60, &[6]),
+    ] {
+        let (frame, header) = behind_headers(first, headers, [0xfe; 16], &[0; 3000]);
+        assert_eq!(header.work(&frame), Err(Refusal::Contradiction), "{what}");
+    }
+}
+
 #[test]
 fn a_segment_too_long_for_the_buffer_is_told() {
     let (frame, transport, offset) = super_frame(Kind::Tcp4, false, &[0; 3000]);
