@@ -275,7 +275,7 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
 }
 
 fn runtimes(text: &mut Text, snapshot: &Snapshot) {
-    let gauges: [Figure<RuntimeStats>; 5] = [
+    let gauges: [Figure<RuntimeStats>; 6] = [
         ("flows", "Flows now.", |runtime| runtime.flows),
         ("flows_max", "The most flows there may be.", |runtime| {
             runtime.flows_max
@@ -289,6 +289,11 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
         ("waiting_calls", "Calls of functions that wait now.", |runtime| {
             runtime.waiting
         }),
+        (
+            "runtime_dry",
+            "Whether switches choose the runtime for no new group, since it has no free block of external ports and another has some.",
+            |runtime| runtime.dry.into(),
+        ),
     ];
     for (name, help, of) in gauges {
         let mut metric = text.gauge(name, help);
@@ -738,6 +743,14 @@ mod tests {
 
     fn sum(text: &str, name: &str) -> u64 {
         samples(text, name).iter().map(|(_, value)| value).sum()
+    }
+
+    #[test]
+    fn a_dry_runtime_is_in_the_figures() {
+        let mut snapshot = fake::snapshot();
+        snapshot.runtimes[1].dry = true;
+        let of_both = [("{runtime=\"0\"}", 0), ("{runtime=\"1\"}", 1)];
+        assert_eq!(samples(&text(&snapshot), "flowkeep_runtime_dry"), of_both);
     }
 
     #[test]

@@ -122,6 +122,10 @@ pub struct RuntimeStatus {
     /// Drained: it is sent no new flows, and takes none from other runtimes.
     #[serde(default)]
     pub leaving: bool,
+    /// It is sent no new flows, since no block of external ports is free there, own or borrowed, and
+    /// other runtimes have some.
+    #[serde(default)]
+    pub dry: bool,
     /// The runtime is not there: it was removed, or has yet to be added.
     #[serde(default)]
     pub absent: bool,
@@ -342,6 +346,7 @@ impl From<&Snapshot> for Status {
                     groups: runtime.groups,
                     waiting: runtime.waiting,
                     leaving: runtime.leaving,
+                    dry: runtime.dry,
                     absent: snapshot.absent.contains(&snapshot.runtime_number(number)),
                     refused_flows: runtime.flows_refused,
                     refused_words: runtime.words_refused,
@@ -513,6 +518,14 @@ impl fmt::Display for Status {
             table.without("Member");
         }
         write!(f, "{table}")?;
+        for runtime in self.runtimes.iter().filter(|runtime| runtime.dry) {
+            writeln!(
+                f,
+                "runtime {} is dry: no block of external ports is free there, and new groups go to \
+                 runtimes that have some",
+                runtime.runtime
+            )?;
+        }
         self.write_copies(f)?;
         for runtime in &self.runtimes {
             let who = format!("runtime {}", runtime.runtime);
@@ -812,6 +825,21 @@ nat/mappings      4
         assert_eq!(status.runtimes[1].copies_without_room, 40);
         let said = "runtime 1 has no room for 40 of its copies";
         assert!(status.to_string().contains(said), "{status}");
+    }
+
+    #[test]
+    fn a_dry_runtime_is_told() {
+        let mut snapshot = fake::snapshot();
+        assert!(!Status::from(&snapshot).to_string().contains("dry"));
+        snapshot.runtimes[1].dry = true;
+        let status = Status::from(&snapshot);
+        let said = "runtime 1 is dry: no block of external ports is free there";
+        assert!(status.to_string().contains(said), "{status}");
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(
+            (&json["runtimes"][0]["dry"], &json["runtimes"][1]["dry"]),
+            (&false.into(), &true.into())
+        );
     }
 
     #[test]

@@ -415,6 +415,9 @@ pub struct RuntimeStats {
     pub packets_moved: [u64; 2],
     /// Whether it takes no groups from other runtimes.
     pub leaving: bool,
+    /// Whether switches choose it for no new group, since another has free blocks of ports and this
+    /// one has none. A runtime that leaves is not chosen in any case, and not dry.
+    pub dry: bool,
     /// Flows that came from other runtimes and are over: their bytes were no state of their
     /// functions, or this runtime did not expect them.
     pub flows_refused: u64,

@@ -68,8 +68,8 @@ fn no_socket(path: &Path) -> Option<String> {
         Ok(_) => "a file",
         Err(_) => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
-            // The folder of the default path is made where it is missing.
-            let is_missing = matches!(folder.try_exists(), Ok(false)) && path != super::default_path();
+            // The folder of default paths is made where it is missing.
+            let is_missing = matches!(folder.try_exists(), Ok(false)) && !super::is_default(path);
             return is_missing.then(|| {
                 format!(
                     "no Flowkeep answers at {shown}: there is no folder {}; make it, and start one with `flowkeep run`, or name its socket with --socket",

@@ -51,6 +51,7 @@ use crate::tables::Told;
 use rustix::fs::{Mode, OFlags, open};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -409,4 +410,13 @@ pub fn default_path() -> PathBuf {
     std::env::temp_dir()
         .join(format!("flowkeep-{user}"))
         .join("flowkeep.sock")
+}
+
+/// Whether a socket is named as one that no operator has named, and lies in their directory. That
+/// directory is made where it is missing, and has to be this user's alone.
+fn is_default(path: &Path) -> bool {
+    let default = default_path();
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_members = name.starts_with("flowkeep-") && name.ends_with(".sock");
+    path == default || is_members && path.parent() == default.parent()
 }

@@ -203,9 +203,12 @@ pub fn look(path: &Path) -> Result<(), ServerError> {
     free(path)?;
     let says = |error| ServerError::Io(path.to_owned(), io::Error::from(error));
     let directory = directory_of(path);
-    // The default directory is made with it.
-    if path == super::default_path() && !directory.exists() {
-        return Ok(());
+    if super::is_default(path) {
+        // The default directory is made with it.
+        if !directory.exists() {
+            return Ok(());
+        }
+        check_owner(directory)?;
     }
     // An error of the name itself: it is too long.
     match accessat(CWD, path, Access::EXISTS, AtFlags::EACCESS) {
@@ -249,7 +252,7 @@ fn free(path: &Path) -> Result<(), ServerError> {
 fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
     let says = |error| ServerError::Io(path.to_owned(), error);
     let directory = directory_of(path);
-    if path == super::default_path() {
+    if super::is_default(path) {
         see_to_directory(directory)?;
     }
     free(path)?;
@@ -277,19 +280,22 @@ fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
 fn see_to_directory(directory: &Path) -> Result<(), ServerError> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let user = fs::metadata("/proc/self").map(|metadata| metadata.uid());
-            let metadata = fs::symlink_metadata(directory);
-            match (user, metadata) {
-                (Ok(user), Ok(metadata))
-                    if metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0 =>
-                {
-                    Ok(())
-                }
-                _ => Err(ServerError::Foreign(directory.to_owned())),
-            }
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_owner(directory),
         Err(error) => Err(ServerError::Io(directory.to_owned(), error)),
+    }
+}
+
+/// Sees that a directory is this user's, and that no other user can put a socket there.
+fn check_owner(directory: &Path) -> Result<(), ServerError> {
+    let user = fs::metadata("/proc/self").map(|metadata| metadata.uid());
+    let metadata = fs::symlink_metadata(directory);
+    match (user, metadata) {
+        (Ok(user), Ok(metadata))
+            if metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o022 == 0 =>
+        {
+            Ok(())
+        }
+        _ => Err(ServerError::Foreign(directory.to_owned())),
     }
 }
 
@@ -370,5 +376,51 @@ mod tests {
         assert!(UnixStream::connect(&path).is_ok(), "the other's file stays");
         drop(other);
         assert!(!path.exists());
+    }
+
+    /// Says to this test that it runs in a process of its own, with an environment of its own.
+    const ALONE: &str = "FLOWKEEP_TEST_IS_ALONE";
+
+    /// A member's socket, where neither the configuration nor the environment says a folder: the
+    /// folder is made, and refused where it is another user's or open to others. A socket of
+    /// another name is there since the operator has named it.
+    #[test]
+    fn the_folder_of_default_sockets_is_made_and_is_this_users_alone() {
+        let name = "the_folder_of_default_sockets_is_made_and_is_this_users_alone";
+        if std::env::var_os(ALONE).is_none() {
+            let place = std::env::temp_dir().join(format!("flowkeep-folder-{}", std::process::id()));
+            fs::create_dir(&place).unwrap();
+            let test = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &format!("control::server::tests::{name}")])
+                .env_remove("XDG_RUNTIME_DIR")
+                .env("TMPDIR", &place)
+                .env(ALONE, "")
+                .output()
+                .unwrap();
+            fs::remove_dir_all(&place).unwrap();
+            let said = String::from_utf8_lossy(&test.stdout);
+            assert!(test.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let socket = crate::member::socket_of("a");
+        let folder = socket.parent().unwrap();
+        assert!(!folder.exists(), "{}", folder.display());
+        look(&socket).unwrap();
+        drop(Bound::at(&socket).unwrap());
+        assert_eq!(fs::metadata(folder).unwrap().mode() & 0o777, 0o700);
+        let sockets = [socket.clone(), super::super::default_path()];
+        let is_refused = |path: &PathBuf| {
+            matches!(look(path), Err(ServerError::Foreign(of)) if of == folder)
+                && matches!(Bound::at(path), Err(ServerError::Foreign(of)) if of == folder)
+        };
+        fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+        assert!(sockets.iter().all(is_refused));
+        drop(Bound::at(&folder.join("mine.sock")).unwrap());
+        fs::set_permissions(folder, Permissions::from_mode(0o700)).unwrap();
+        assert!(!sockets.iter().any(is_refused));
+        // Only root can give a folder away.
+        if std::os::unix::fs::chown(folder, Some(65_534), None).is_ok() {
+            assert!(sockets.iter().all(is_refused));
+        }
     }
 }

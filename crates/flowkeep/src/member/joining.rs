@@ -23,7 +23,7 @@ use coordinator::agent::{
     Agent, AgentError, AgentEvent, AgentSettings, Answerer, CallError, Contacts, Decided, Loads, MemberSlot,
     Serving, configuration_at, enlist_at, enrol_at,
 };
-use coordinator::identity::{AuthorityError, Identity, Token, write_private};
+use coordinator::identity::{Authority, AuthorityError, Identity, Token, write_private};
 use coordinator::proto::{Configuration, EnlistAnswer, EnlistRequest, Plan};
 use protocols::membership::{self, Role};
 use std::os::unix::fs::DirBuilderExt;
@@ -75,6 +75,13 @@ pub enum JoinError {
         /// This one.
         member: String,
     },
+    /// The folder for the certificate is an authority's own, and the token is of another.
+    #[error(
+        "the token is of another cluster than the authority whose key is in {}; name another \
+         folder with --identity",
+        .0.display()
+    )]
+    OtherCluster(PathBuf),
     /// No member slot.
     #[error("{0}")]
     NotJoined(#[from] AgentError),
@@ -252,12 +259,16 @@ fn parts_of(directory: &Path, member: &str) -> [PathBuf; 2] {
 
 fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<Identity, JoinError> {
     // A token is good once: all checks that can be made before it is used are.
-    let of = Token::read(token)
-        .map_err(|why| JoinError::NotEnrolled(why.into()))?
-        .member;
-    if of != member {
-        let member = member.to_owned();
+    let read = Token::read(token).map_err(|why| JoinError::NotEnrolled(why.into()))?;
+    if read.member != member {
+        let (of, member) = (read.member, member.to_owned());
         return Err(JoinError::OtherMember { of, member });
+    }
+    // An authority whose key is here needs its own certificate.
+    if directory.join("ca.key").exists()
+        && !Authority::read(directory).is_ok_and(|own| own.fingerprint() == read.fingerprint)
+    {
+        return Err(JoinError::OtherCluster(directory.to_owned()));
     }
     let made = std::fs::DirBuilder::new()
         .recursive(true)
@@ -273,10 +284,7 @@ fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<I
     write_private(&probe, &" ".repeat(4096))?;
     let _ = std::fs::remove_file(&probe);
     let (_, identity) = enrol_at(&words.coordinators, token, PATIENCE).map_err(JoinError::NotEnrolled)?;
-    let authority = directory.join("ca.pem");
-    if !authority.exists() {
-        write_private(&authority, &identity.authority)?;
-    }
+    keep_authority(&identity.authority, directory, member)?;
     // A certificate without its key, or a key without its certificate, is of a start that was
     // killed between the two.
     for part in parts_of(directory, member) {
@@ -284,6 +292,23 @@ fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<I
     }
     identity.write(directory, member)?;
     Ok(identity)
+}
+
+/// Writes the authority's certificate, if it is not there. The token has vouched for it by its
+/// fingerprint: one of an earlier cluster gives way, since the next start goes by this file alone.
+fn keep_authority(certificate: &str, directory: &Path, member: &str) -> Result<(), JoinError> {
+    let path = directory.join("ca.pem");
+    let is_same = std::fs::read_to_string(&path).is_ok_and(|there| there == certificate);
+    // Beside its key it is the same in other words.
+    if is_same || directory.join("ca.key").exists() {
+        return Ok(());
+    }
+    // Not in place: a start that is killed leaves one of the two whole.
+    let new = directory.join(format!("{member}.authority"));
+    let _ = std::fs::remove_file(&new);
+    write_private(&new, certificate)?;
+    let renamed = std::fs::rename(&new, &path);
+    renamed.map_err(|source| AuthorityError::File { path, source }.into())
 }
 
 /// Lines for people, on standard error.
@@ -302,7 +327,10 @@ fn say(lines: &Later, event: AgentEvent) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator::identity::Authority;
+    use coordinator::identity::Caller;
+    use coordinator::log::Embedded;
+    use coordinator::server::{CoordinatorSettings, Server};
+    use std::os::unix::fs::MetadataExt;
 
     /// A token is good once, so it is not shown for a member that it is not of, nor where the
     /// certificate has no place.
@@ -323,5 +351,72 @@ mod tests {
         assert!(matches!(other, JoinError::OtherMember { .. }), "{other}");
         let nowhere = Joining::prepare(&words(Path::new("/proc/nowhere")), &state, "left").unwrap_err();
         assert!(matches!(nowhere, JoinError::Identity(_)), "{nowhere}");
+    }
+
+    /// A coordinator of an authority in this process, with its log in a folder.
+    fn coordinator(authority: &Authority, folder: &Path) -> Server {
+        let year = Duration::from_secs(365 * 86_400);
+        let own = authority.issue(&Caller::Coordinator, year).unwrap();
+        authority.write(folder).unwrap();
+        own.write(folder, "coordinator").unwrap();
+        let at = "127.0.0.1:0".parse().unwrap();
+        let mut settings = CoordinatorSettings::read(folder, at, Arc::new(|_| ())).unwrap();
+        settings.timing.settling = 1_000_000;
+        let log = Embedded::open(&folder.join("log")).unwrap();
+        Server::start(settings, Box::new(log)).unwrap()
+    }
+
+    /// The token vouches for the authority that its coordinator shows; a file of an earlier cluster
+    /// is not what the next start goes by.
+    #[test]
+    fn a_certificate_of_another_authority_gives_way_at_the_enrolment() {
+        let minute = Duration::from_secs(60);
+        let place = std::env::temp_dir().join(format!("flowkeep-authority-{}", std::process::id()));
+        let [cluster, left] = ["cluster", "left"].map(|name| place.join(name));
+        std::fs::create_dir_all(&cluster).unwrap();
+        std::fs::create_dir_all(&left).unwrap();
+        let [before, now] = [(); 2].map(|()| Authority::create(minute).unwrap());
+        let server = coordinator(&now, &cluster);
+        let old = before.issue(&Caller::Member("left".into()), minute).unwrap();
+        write_private(&left.join("ca.pem"), &old.authority).unwrap();
+        let mut words = Words {
+            coordinators: vec![server.address().to_string()],
+            token: Token::make(&now, "left", coordinator::server::since_1970(), minute),
+            identity: Some(left.clone()),
+        };
+        let first = Joining::prepare(&words, &place, "left").unwrap();
+        first.configuration().unwrap();
+        words.token = None;
+        let again = Joining::prepare(&words, &place, "left").unwrap();
+        again.configuration().unwrap();
+        let mode = std::fs::metadata(left.join("ca.pem")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut files: Vec<_> = std::fs::read_dir(&left).unwrap().flatten().collect();
+        files.sort_by_key(std::fs::DirEntry::file_name);
+        let files: Vec<_> = files.iter().map(std::fs::DirEntry::file_name).collect();
+        assert_eq!(files, ["ca.pem", "left.key", "left.pem"]);
+        drop(server);
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+
+    /// Where an authority's key is, its certificate stays, and the token of another is not used up.
+    #[test]
+    fn an_authoritys_own_folder_is_not_given_anothers_certificate() {
+        let minute = Duration::from_secs(60);
+        let place = std::env::temp_dir().join(format!("flowkeep-own-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let [own, other] = [(); 2].map(|()| Authority::create(minute).unwrap());
+        own.write(&place).unwrap();
+        let before = std::fs::read_to_string(place.join("ca.pem")).unwrap();
+        let words = Words {
+            // No process listens there.
+            coordinators: vec!["127.0.0.1:1".to_owned()],
+            token: Token::make(&other, "left", coordinator::server::since_1970(), minute),
+            identity: Some(place.clone()),
+        };
+        let refused = Joining::prepare(&words, &place, "left").unwrap_err();
+        assert!(matches!(refused, JoinError::OtherCluster(_)), "{refused}");
+        assert_eq!(std::fs::read_to_string(place.join("ca.pem")).unwrap(), before);
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

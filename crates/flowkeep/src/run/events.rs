@@ -349,7 +349,8 @@ impl Ending {
         self.0.store(true, Ordering::Release);
     }
 
-    fn has_begun(&self) -> bool {
+    /// Whether it has.
+    pub fn has_begun(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }

@@ -101,7 +101,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
         false => (code_of(&error), error.to_string()),
     })?;
     let links = running.links();
-    let servers = serve(&running, bound)?;
+    let mut servers = serve(&running, bound)?;
     let deciding = joining.clone().map(|joining| decided::follow(&running, joining));
     let deciding = deciding.transpose().map_err(|error| {
         let what = "no thread for the coordinator's decisions";
@@ -123,11 +123,16 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let mut told = tell(reports.take());
     let (mut unmet, mut look_at) = (Unmet::default(), Instant::now());
     let mut applying: Option<JoinHandle<()>> = None;
-    let fence = running.fence();
+    let (fence, is_ending) = (running.fence(), running.is_ending());
     let outcome = running.wait(|cluster: &dyn Cluster| {
         told |= tell(reports.take()) | tell(of_events.take());
         let removed_by = fence.load(Ordering::Acquire);
         if removed_by > 0 {
+            // A signal came to this process alone: another incarnation would not know of it.
+            if stop.is_raised() || is_ending() {
+                servers.0.take();
+                end_removed(removed_by, json);
+            }
             begin_again(removed_by);
         }
         if member.is_some() && Instant::now() >= look_at {
@@ -183,6 +188,18 @@ fn begin_again(view: u32) -> ! {
         .args(std::env::args_os().skip(1))
         .exec();
     let _ = writeln!(io::stderr(), "it cannot begin again: {error}; start it again");
+    std::process::exit(FAILURE.into())
+}
+
+/// A view has removed this member as it ended, told to or at the end of its inputs. There is
+/// nothing that it could hand over: the process ends as it is, and touches neither stores nor
+/// flows.
+fn end_removed(view: u32, wants_objects: bool) -> ! {
+    let said = format!(
+        "view {view} has removed this member as it stopped: it ends at once, and hands nothing over \
+         any more. Flows that it still had go on from copies, or begin elsewhere"
+    );
+    let _ = failed::ends(wants_objects, said, FAILURE);
     std::process::exit(FAILURE.into())
 }
 

@@ -9,7 +9,7 @@
 //! back.
 //!
 //! A worker that finds itself removed by a view says so once ([`Fence`]): its process begins again,
-//! as another incarnation.
+//! as another incarnation, or ends at once if its end is under way.
 //!
 //! Not here: the agent (`coordinator::agent`), leases and the effects of a view's removals
 //! (`runtime::members`).

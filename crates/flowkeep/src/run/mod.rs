@@ -381,9 +381,15 @@ impl Running {
     }
 
     /// By which view a worker of this process was removed; 0 while none was. It has no effect any
-    /// more, and the process is to begin again.
+    /// more, and the process is to begin again, or to end at once if its end is under way.
     pub fn fence(&self) -> Arc<AtomicU32> {
         self.fence.clone()
+    }
+
+    /// Says whether the end has begun, or was asked for.
+    fn is_ending(&self) -> impl Fn() -> bool + use<> {
+        let (shared, ending) = (self.shared.clone(), self.ending.clone());
+        move || ending.has_begun() || shared.stop.load(Ordering::Relaxed)
     }
 
     /// The cluster, for threads that ask it things.

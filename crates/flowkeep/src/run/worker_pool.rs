@@ -558,6 +558,7 @@ impl WorkerPool {
         let last = RuntimeStats {
             flows_max: 0,
             leaving: false,
+            dry: false,
             ..last
         };
         lock(&self.dormant).insert(

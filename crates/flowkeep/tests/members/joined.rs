@@ -472,6 +472,49 @@ fn so_is_one_of_another_host() {
     stands_still("still-far", true);
 }
 
+/// A node that is told to stop, stands still, and is removed by a view meanwhile: the signal came
+/// to this process alone, so no other incarnation comes after it.
+#[test]
+fn a_node_that_was_told_to_stop_does_not_come_back_when_a_view_removes_it() {
+    let site = Site::new("stopped-still", false);
+    let [front, left, mut right] = site.all();
+    passes(&front, 4000);
+    assert!(flows(&right.status()) > 0);
+    right.signal("-STOP");
+    right.signal("-TERM");
+    std::thread::sleep(Duration::from_secs(4));
+    site.coordinator
+        .wait_until("it is removed", |view| !is_listed(view, "right"));
+    left.wait_until("all flows are here", |status| flows(status) == 400);
+    right.signal("-CONT");
+    let began = Instant::now();
+    let ended = loop {
+        if let Some(ended) = right.process.try_wait().expect("it is asked") {
+            break ended;
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "it goes on: {}",
+            site.folder.read("right.err")
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = site.folder.read("right.err");
+    assert_eq!(ended.code(), Some(1), "{said}");
+    assert!(said.contains("has removed this member as it stopped"), "{said}");
+    assert!(!said.contains("it begins again"), "{said}");
+    let object = site.folder.read("right.out");
+    let object: Value = serde_json::from_str(object.trim()).expect("one object");
+    assert_eq!(object["code"], 1, "{object}");
+    assert!(!right.socket.exists(), "its socket has gone with it");
+    let view = site.coordinator.view().expect("it answers");
+    assert!(!is_listed(&view, "right"), "{view}");
+    // Traffic first: a node ends when nothing comes any more.
+    for member in [front, left] {
+        member.stop(&site.folder);
+    }
+}
+
 pub const COPIES: &str = "\n[replication]\npolicy = \"commit\"\n";
 
 /// Flows of failed runtimes that went on at a member, and that could not.

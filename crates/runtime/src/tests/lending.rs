@@ -379,6 +379,7 @@ fn a_dry_runtime_gets_no_new_host_while_another_has_ports() {
         go_on(&mut members, 200);
         assert!(has(&mut members, 1).is_empty());
         assert_eq!(members.runtime(1).is_dry(), !is_broken);
+        assert_eq!(members.runtime(1).stats().dry, !is_broken);
         assert!(members.runtime(1).takes_groups());
         fill(&mut members, 0, 15..17);
         let refused = members.dropped("no_block");

@@ -86,6 +86,7 @@ impl<P: Port> Runtime<P> {
                 protected_flows: 0,
                 protected_by: None,
                 leaving: false,
+                dry: false,
                 tables: Vec::new(),
                 objects: stats.objects.into_iter().map(ObjectStats::in_the_end).collect(),
                 ..stats

@@ -610,6 +610,7 @@ impl<P: Port> Runtime<P> {
             flows_moved: self.moves.flows_moved,
             packets_moved: self.moves.packets_moved,
             leaving: self.core.is_leaving,
+            dry: self.core.pools.is_dry() && !self.core.is_leaving,
             flows_refused: self.moves.flows_refused,
             words_refused: self.core.out.refused(),
             groups: self.core.flows.groups().len() as u64,
