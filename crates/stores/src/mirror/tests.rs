@@ -310,7 +310,8 @@ fn a_partition_that_is_not_claimed_is_read_from_the_store_that_has_it() {
         let all = elements(&mut mirror, &has_other).unwrap();
         assert_eq!(all, [(vec![1], vec![2])]);
         assert_eq!(mirror.variables().unwrap(), variables);
-        // What another process has removed since is not read in a store that it left behind.
+        // An element that another process has removed since is not read in a store that it left
+        // behind.
         let raised = stores[1 - at].claim(&other, epoch + GAP).unwrap();
         let mut buffer = Buffer::new();
         buffer.clear(0).unwrap();
