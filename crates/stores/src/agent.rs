@@ -23,12 +23,16 @@
 //! *A later writer* of a partition fences this one: the agent tells the worker and drops its
 //! batches.
 //!
-//! The first failure is reported, and so is its end. The thread sleeps while there is nothing to
-//! do, but for a look at each partition's version.
+//! *A partition that fails* alone (a key of another type, a batch that cannot be read) goes behind
+//! the others: their batches are answered, at the pace of the tries.
 //!
-//! Invariants: a batch is acknowledged only after the store has said that it has it; batches of a
-//! partition reach the driver in the order of their sequence; the agent holds no more than 2
-//! batches of a partition.
+//! The first failure is reported, and so is its end. The thread sleeps while there is nothing to
+//! do, but for a look at the version of each partition at rest.
+//!
+//! Invariants: a batch is acknowledged only after the store has said that it has it, and only if
+//! all of it can be read (`a_batch_that_cannot_be_read_is_a_failure`); batches of a partition reach
+//! the driver in the order of their sequence; the agent holds no more than 2 batches of a
+//! partition.
 
 use crate::batch::Batch;
 use crate::driver::{Driver, Ending, Failure, Outcome, Version};
@@ -52,6 +56,9 @@ pub const LOOK: Duration = Duration::from_secs(1);
 /// How long calls may last once the agent is to end: a call under way, and the calls that it still
 /// makes. A batch of many flows takes a slow store tens of seconds.
 pub const LAST: Duration = Duration::from_secs(60);
+
+/// The remedy for an error of our own.
+const REPORT: &str = "begin again, and report it";
 
 /// A batch on its way to the agent.
 pub(crate) struct Sent {
@@ -311,13 +318,12 @@ impl Store {
     ) -> Result<Vec<Element>, OpenError> {
         let variable = variable.clone();
         self.call(move |agent| {
-            let elements = if is_kept {
-                elements(agent.driver.as_mut(), &variable)?
-            } else {
-                Vec::new()
-            };
-            agent.name(partition, number, &variable);
-            Ok(elements)
+            // First: a variable that cannot be read now has its number all the same.
+            agent.name(partition, number, &variable)?;
+            match is_kept {
+                true => elements(agent.driver.as_mut(), &variable),
+                false => Ok(Vec::new()),
+            }
         })
     }
 }
@@ -390,6 +396,8 @@ struct Client {
     held: VecDeque<Sent>,
     /// Of the last batch that the store has.
     stored: u64,
+    /// Whether the store has answered a batch since the last look.
+    has_heard: bool,
     fenced: bool,
 }
 
@@ -435,12 +443,17 @@ impl Agent {
                 .outage
                 .as_ref()
                 .is_none_or(|outage| Instant::now() >= outage.next);
+            let mut done = None;
             if has_work && (may_try || ending) {
-                let done = self.write();
-                self.note(done);
-            } else if self.looked.elapsed() >= LOOK && may_try && !ending {
+                done = Some(self.write());
+            }
+            // Also where there is always work: of partitions at rest no batch tells.
+            if self.looked.elapsed() >= LOOK && may_try && !ending {
                 self.looked = Instant::now();
-                let done = self.look();
+                let looked = self.look();
+                done = Some(done.unwrap_or(Ok(())).and(looked));
+            }
+            if let Some(done) = done {
                 self.note(done);
             }
             if ending {
@@ -519,31 +532,42 @@ impl Agent {
             outgoing,
             held: VecDeque::with_capacity(BATCHES_MAX),
             stored: 0,
+            has_heard: false,
             fenced: false,
         });
         Ok((self.next, batches, acknowledged))
     }
 
     /// Numbers a variable. A number stays its variable's, though an instance that wanted it is
-    /// given up.
-    fn name(&mut self, partition: u64, number: u32, variable: &VariableName) {
+    /// given up; one whose variable could not be opened at all is the next one's.
+    fn name(&mut self, partition: u64, number: u32, variable: &VariableName) -> Result<(), Failure> {
         let mut clients = self.partitions.iter_mut();
-        if let Some(client) = clients.find(|client| client.number == partition) {
-            match client.variables.get_mut(number as usize) {
-                Some(place) => *place = variable.clone(),
-                None => client.variables.push(variable.clone()),
+        let Some(client) = clients.find(|client| client.number == partition) else {
+            // Its worker has gone, and sends no batch.
+            return Ok(());
+        };
+        let numbered = client.variables.len();
+        match client.variables.get_mut(number as usize) {
+            Some(place) => *place = variable.clone(),
+            None if numbered == number as usize => client.variables.push(variable.clone()),
+            // In another place the variable's changes would be another variable's.
+            None => {
+                let problem = format!("its number is {number}, and {numbered} variables are numbered");
+                return Err(Failure::new(&variable.to_string(), problem, REPORT));
             }
         }
+        Ok(())
     }
 
-    /// Writes all that is held.
+    /// Writes all that is held. A partition whose batch gets no answer comes last from then on: the
+    /// next call has the answers of those behind it, whatever is wrong with this one.
     fn write(&mut self) -> Result<(), Failure> {
         let mut batches = Vec::new();
         let mut whose = Vec::new();
+        let mut unread = None;
         for (at, client) in self.partitions.iter().enumerate() {
             for sent in client.held.iter().filter(|_| !client.fenced) {
-                whose.push(at);
-                batches.push(Batch {
+                let batch = Batch {
                     partition: &client.name,
                     version: Version {
                         epoch: client.epoch,
@@ -551,15 +575,35 @@ impl Agent {
                     },
                     variables: &client.variables,
                     bytes: sent.buffer.bytes(),
-                });
+                };
+                // A driver would write the changes before the bad one, and say that it has all.
+                if !batch.is_whole() {
+                    let problem = format!("the changes of its batch {} cannot be read", sent.sequence);
+                    unread = Some(Failure::new(&client.name.to_string(), problem, REPORT));
+                    break;
+                }
+                whose.push(at);
+                batches.push(batch);
             }
         }
         let mut outcomes = Vec::with_capacity(batches.len());
-        let done = self.driver.write(&batches, &mut outcomes);
+        let mut done = match batches.is_empty() {
+            true => Ok(()),
+            false => self.driver.write(&batches, &mut outcomes),
+        };
         drop(batches);
+        let last = done
+            .is_err()
+            .then(|| whose.get(outcomes.len()).copied())
+            .flatten();
         // Known outcomes are passed on, though a later batch may have failed.
-        for (at, outcome) in whose.into_iter().zip(outcomes) {
-            self.conclude(at, outcome)?;
+        let mut whose = whose.into_iter().zip(outcomes).peekable();
+        while let Some((at, outcome)) = whose.next() {
+            if let Err(failure) = self.conclude(at, outcome) {
+                // Its next batch waits for this one.
+                while whose.next_if(|(of, _)| *of == at).is_some() {}
+                done = done.and(Err(failure));
+            }
         }
         for client in &mut self.partitions {
             if client.fenced {
@@ -568,7 +612,15 @@ impl Agent {
                 }
             }
         }
-        done
+        self.put_last(last);
+        done.and(unread.map_or(Ok(()), Err))
+    }
+
+    /// Has other partitions come before this one.
+    fn put_last(&mut self, at: Option<usize>) {
+        if let Some(behind) = at.and_then(|at| self.partitions.get_mut(at..)) {
+            behind.rotate_left(1.min(behind.len()));
+        }
     }
 
     /// Passes on the outcome of a partition's oldest batch.
@@ -579,6 +631,7 @@ impl Agent {
         let Some(sequence) = client.held.front().map(|sent| sent.sequence) else {
             return Ok(());
         };
+        client.has_heard = true;
         match outcome {
             Outcome::Stored => {
                 client.stored = sequence;
@@ -625,27 +678,38 @@ impl Agent {
         Ok(())
     }
 
-    /// Looks whether the store still has what it acknowledged.
+    /// Looks whether the store still has what it acknowledged, of partitions without a batch since
+    /// the last look. It ends with the first failure, since each may last for as long as the driver
+    /// waits; the next look begins with the partitions behind.
     fn look(&mut self) -> Result<(), Failure> {
         for at in 0..self.partitions.len() {
-            let Some(client) = self.partitions.get_mut(at) else {
-                continue;
-            };
-            if client.fenced {
-                continue;
+            let looked = self.look_at(at);
+            if looked.is_err() {
+                self.put_last(Some(at));
+                return looked;
             }
-            let has = self.driver.version(&client.name)?.unwrap_or_default();
-            let ours = Version {
-                epoch: client.epoch,
-                sequence: client.stored,
-            };
-            if has.epoch > ours.epoch {
-                client.fenced = true;
-                tell(&self.report, Report::Fenced(client.name.clone()));
-                acknowledge(client, ours.sequence, Outcome::Fenced, None);
-            } else if has < ours {
-                self.restore(at, ours.sequence)?;
-            }
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, at: usize) -> Result<(), Failure> {
+        let Some(client) = self.partitions.get_mut(at) else {
+            return Ok(());
+        };
+        if client.fenced || std::mem::take(&mut client.has_heard) {
+            return Ok(());
+        }
+        let has = self.driver.version(&client.name)?.unwrap_or_default();
+        let ours = Version {
+            epoch: client.epoch,
+            sequence: client.stored,
+        };
+        if has.epoch > ours.epoch {
+            client.fenced = true;
+            tell(&self.report, Report::Fenced(client.name.clone()));
+            acknowledge(client, ours.sequence, Outcome::Fenced, None);
+        } else if has < ours {
+            self.restore(at, ours.sequence)?;
         }
         Ok(())
     }
@@ -663,4 +727,61 @@ fn acknowledge(client: &mut Client, sequence: u64, outcome: Outcome, buffer: Opt
         outcome,
         buffer,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drivers::memory::Memory;
+    use crate::name::Kind;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Waits for a word on a batch.
+    fn heard(opened: &mut Opened, patience: Duration) -> Option<Outcome> {
+        let until = Instant::now() + patience;
+        while Instant::now() < until {
+            if let Ok(word) = opened.acknowledged.pop() {
+                return Some(word.outcome);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// A batch with a number that no variable has is not acknowledged, and no other one's trouble.
+    #[test]
+    fn a_batch_that_cannot_be_read_is_a_failure() {
+        let mut memory = Memory::default();
+        let (store, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
+        let name = |runtime| PartitionName::new("f", "m", runtime).unwrap();
+        let mut opened = [0, 1].map(|runtime| {
+            let opened = store.open(&name(runtime)).unwrap();
+            let variable = name(runtime).variable(Kind::Value, "v").unwrap();
+            store.load(opened.number, 0, &variable, true).unwrap();
+            opened
+        });
+        for (opened, number) in opened.iter_mut().zip([1, 0]) {
+            let mut buffer = Buffer::new();
+            buffer.put(0, &(), &1u8).unwrap();
+            buffer.put(number, &(), &2u8).unwrap();
+            assert!(opened.batches.push(Sent { sequence: 1, buffer }).is_ok());
+            opened.agent.unpark();
+        }
+        let [bad, good] = &mut opened;
+        assert_eq!(heard(good, PATIENCE), Some(Outcome::Stored));
+        assert_eq!(heard(bad, Duration::from_millis(100)), None);
+        let said = store.health().last_failure.unwrap().to_string();
+        assert!(store.health().failing && said.contains("f@m@0"), "{said}");
+        assert_eq!(memory.version(&name(0)).unwrap().unwrap().sequence, 0);
+        // A number that leaves a gap is refused where it is given.
+        let far = name(1).variable(Kind::Value, "w").unwrap();
+        assert!(
+            store
+                .within(Duration::ZERO)
+                .load(good.number, 2, &far, true)
+                .is_err()
+        );
+        assert_eq!(agency.end(), 1);
+    }
 }

@@ -63,6 +63,14 @@ impl<'b> Batch<'b> {
             rest: self.bytes,
         }
     }
+
+    /// Whether its changes are all of its bytes. [`Batch::changes`] ends before bytes that are no
+    /// change of one of its variables.
+    pub(crate) fn is_whole(&self) -> bool {
+        let mut changes = self.changes();
+        changes.by_ref().for_each(drop);
+        changes.rest.is_empty()
+    }
 }
 
 /// A batch that is kept beyond its buffer: for code that hands batches on later, or once more.
@@ -136,12 +144,8 @@ impl<'b> Changes<'b> {
         let bytes = self.take(4)?.try_into().ok()?;
         usize::try_from(u32::from_le_bytes(bytes)).ok()
     }
-}
 
-impl<'b> Iterator for Changes<'b> {
-    type Item = Change<'b>;
-
-    fn next(&mut self) -> Option<Change<'b>> {
+    fn change(&mut self) -> Option<Change<'b>> {
         let form = self.take(1)?.first().copied()?;
         let number = self.number()?;
         let variable = self.variables.get(number)?;
@@ -167,6 +171,20 @@ impl<'b> Iterator for Changes<'b> {
     }
 }
 
+impl<'b> Iterator for Changes<'b> {
+    type Item = Change<'b>;
+
+    /// Bytes that are no change stay, and are the end.
+    fn next(&mut self) -> Option<Change<'b>> {
+        let before = self.rest;
+        let change = self.change();
+        if change.is_none() {
+            self.rest = before;
+        }
+        change
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,15 +205,13 @@ mod tests {
         let full = "z".repeat(BATCH_BYTES);
         assert_eq!(buffer.put(0, &1u8, &full), Err(NoRoom));
         assert_eq!(buffer.remove(0, &full), Err(NoRoom));
-        let read = |bytes| {
-            let batch = Batch {
-                partition: &partition,
-                version: Version::default(),
-                variables: &variables,
-                bytes,
-            };
-            batch.changes().collect::<Vec<_>>()
+        let batch = |bytes| Batch {
+            partition: &partition,
+            version: Version::default(),
+            variables: &variables,
+            bytes,
         };
+        let read = |bytes| batch(bytes).changes().collect::<Vec<_>>();
         let all = read(buffer.bytes());
         assert_eq!(
             all,
@@ -220,5 +236,11 @@ mod tests {
             let cut = read(&buffer.bytes()[..end]);
             assert_eq!(cut, all[..cut.len()]);
         }
+        assert!(batch(buffer.bytes()).is_whole());
+        assert!(!batch(&buffer.bytes()[..buffer.bytes().len() - 1]).is_whole());
+        // A variable without a number, at the end.
+        let mut more = buffer.bytes().to_vec();
+        more.extend([CLEAR, 2, 0, 0, 0]);
+        assert!(!batch(&more).is_whole() && batch(&more).changes().count() == all.len());
     }
 }

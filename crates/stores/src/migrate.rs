@@ -17,7 +17,10 @@
 //!
 //! *Records* (locks, and values that they guard) are copied as they are: a lock's token goes on
 //! growing, and its lease is watched at the target as any other holder's. A record that changes
-//! while it is copied is copied again with the next pass.
+//! while it is copied is copied again with the next pass. A record that is gone at the source is
+//! removed at the target, where it has still the value that was copied. A taking of timers
+//! ([`crate::taking`]) that an earlier follower copied is known by its partition: it would have
+//! timers removed that are the partition's by now.
 //!
 //! *A copy of its own* ([`copy_whole`]) has the versions of the store: for a process that lets
 //! others look into a store which it alone has.
@@ -26,6 +29,7 @@ use crate::agent::elements;
 use crate::batch::Batch;
 use crate::driver::{Driver, Failure, Outcome, Version};
 use crate::name::{Kind, PartitionName, VariableName};
+use crate::taking::record_of;
 use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 use variables::buffer::Buffer;
@@ -187,8 +191,12 @@ pub struct Follower<'d> {
     from: &'d mut dyn Driver,
     to: &'d mut dyn Driver,
     copied: BTreeMap<PartitionName, Copied>,
+    /// Records that the target has of the source.
+    records: Records,
     buffer: Buffer,
 }
+
+type Records = BTreeMap<String, Vec<u8>>;
 
 impl<'d> Follower<'d> {
     /// Has copied nothing.
@@ -197,6 +205,7 @@ impl<'d> Follower<'d> {
             from,
             to,
             copied: BTreeMap::new(),
+            records: Records::new(),
             buffer: Buffer::new(),
         }
     }
@@ -219,7 +228,7 @@ impl<'d> Follower<'d> {
             self.copy(partition, variables, &mut pass)?;
         }
         if pass.taken.is_empty() {
-            copy_records(&mut *self.from, &mut *self.to)?;
+            copy_records(&mut *self.from, &mut *self.to, &mut self.records)?;
         }
         Ok(pass)
     }
@@ -238,10 +247,15 @@ impl<'d> Follower<'d> {
             }
             Some(last) if last.source == source => return Ok(()),
             Some(last) => last.target,
-            None => Version {
-                epoch: self.to.claim(&partition, at_least())?,
-                sequence: 0,
-            },
+            None => {
+                let taking = record_of(&partition);
+                let has = self.to.record(&taking)?;
+                self.records.extend(has.map(|value| (taking, value)));
+                Version {
+                    epoch: self.to.claim(&partition, at_least())?,
+                    sequence: 0,
+                }
+            }
         };
         let mut writer = Writer {
             version: target,
@@ -274,14 +288,22 @@ impl<'d> Follower<'d> {
     }
 }
 
-/// Copies records that are other at the target.
-fn copy_records(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<(), Failure> {
+/// Copies records that are other at the target, and removes those of `copied` that are gone.
+fn copy_records(from: &mut dyn Driver, to: &mut dyn Driver, copied: &mut Records) -> Result<(), Failure> {
+    let mut gone = copied.clone();
     for name in from.records()? {
         let (value, there) = (from.record(&name)?, to.record(&name)?);
-        if value.is_some() && value != there {
+        let Some(value) = value else { continue };
+        gone.remove(&name);
+        if Some(&value) != there.as_ref() {
             // A record that another process changes there is that process's own.
-            to.swap(&name, there.as_deref(), value.as_deref())?;
+            to.swap(&name, there.as_deref(), Some(&value))?;
         }
+        copied.insert(name, value);
+    }
+    for (name, value) in gone {
+        to.swap(&name, Some(&value), None)?;
+        copied.remove(&name);
     }
     Ok(())
 }
@@ -311,7 +333,7 @@ pub fn copy_whole(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<(), Fail
             to.restore(&partition, version)?;
         }
     }
-    copy_records(from, to)
+    copy_records(from, to, &mut Records::new())
 }
 
 /// No epoch that a writer before this one had, as far as the clock is right.

@@ -100,7 +100,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// variable, epoch and number of the taking, the timers.
 type Intent = (String, u32, String, u64, u64, Vec<Element>);
 
-fn record_of(heir: &PartitionName) -> String {
+/// The record of a partition's taking under way.
+pub(crate) fn record_of(heir: &PartitionName) -> String {
     format!("taking/{heir}")
 }
 

@@ -2,6 +2,7 @@
 //! wherever a process dies and whatever two processes do at once.
 
 use flowkeep_stores::drivers::memory::Memory;
+use flowkeep_stores::migrate::Follower;
 use flowkeep_stores::taking::{Taking, heir_of};
 use flowkeep_stores::{
     Agency, Consistency, Defaults, Driver, Estate, Options, PartitionName, Store, Stores, Timers, Turns,
@@ -178,6 +179,47 @@ fn a_crash_at_any_point_leaves_each_timer_at_one_place() {
             assert_eq!(all, [1, 2, 3, 9], "step {step}, {is_third}");
         }
     }
+}
+
+/// A store is copied while timers are taken over in it: the record of a taking that is over is gone
+/// at the copy too.
+#[test]
+fn a_taking_that_is_over_is_over_in_a_copy() {
+    let (memory, target) = (Memory::default(), Memory::default());
+    Process::was_there(&memory, "left", 0..MANY);
+    let mut heir = Process::begin(&memory, "right", 1);
+    heir.estate.arrive(2).unwrap();
+    let mut taking = heir.taking(&name("left", 0));
+    let chunk = taking.take_some().unwrap().unwrap();
+    heir.hold(&chunk.timers);
+    assert!(taking.commit(&[]).unwrap());
+    heir.release_timers(true);
+    let (mut from, mut to) = (memory.clone(), target.clone());
+    let are_alike = |(memory, target): (&Memory, &Memory)| {
+        let records = |of: &Memory| of.clone().records().unwrap();
+        assert_eq!(records(target), records(memory));
+    };
+    // An earlier copying ended here.
+    Follower::new(&mut from, &mut to).pass().unwrap();
+    taking.finish().unwrap();
+    let mut copying = Follower::new(&mut from, &mut to);
+    copying.pass().unwrap();
+    are_alike((&memory, &target));
+    let chunk = taking.take_some().unwrap().unwrap();
+    heir.hold(&chunk.timers);
+    assert!(taking.commit(&[]).unwrap());
+    heir.release_timers(true);
+    copying.pass().unwrap();
+    are_alike((&memory, &target));
+    taking.finish().unwrap();
+    heir.take(&mut taking);
+    copying.pass().unwrap();
+    are_alike((&memory, &target));
+    drop((heir, taking));
+    let mut fired = Process::begin(&target, "right", 1).fire();
+    fired.sort_unstable();
+    assert_eq!(fired, (0..MANY).collect::<Vec<_>>());
+    assert!(Process::begin(&target, "left", 0).fire().is_empty());
 }
 
 #[test]

@@ -49,8 +49,9 @@ pub enum NotHeld {
     /// Another had it all the time, or the store did not answer.
     #[error("the lock was not free in time; `flowkeep status` says how the store does")]
     Patience,
-    /// The lease is over, or a later holder has written.
-    #[error("the lock is another's by now: nothing was written")]
+    /// The lease is over, or a later holder has written. A value that was on its way then is not
+    /// written, or where the store did not answer in time, perhaps: the next holder reads which.
+    #[error("the lock is another's by now: the value is not written, or the store did not say so in time")]
     Lost,
 }
 

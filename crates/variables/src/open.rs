@@ -172,6 +172,15 @@ impl Catalog {
             entry.is_open = true;
         }
     }
+
+    /// The next variable may have this number, if none has come since: the store may know nothing
+    /// of the variable that had it, and takes numbers one after another.
+    fn free(&self, number: u32) {
+        let mut entries = self.entries.lock();
+        if entries.len() == (number as usize).saturating_add(1) {
+            entries.pop();
+        }
+    }
 }
 
 type Catalogs = BTreeMap<(String, u32), Arc<Catalog>>;
@@ -411,7 +420,7 @@ impl Variables {
             None => alloc::format!("{kind} `{name}`"),
         };
         let types = TypeId::of::<(K, V)>();
-        let (number, is_open) = {
+        let (number, is_open, is_new) = {
             let mut entries = catalog.entries.lock();
             let known = entries
                 .iter_mut()
@@ -430,7 +439,7 @@ impl Variables {
                         return Err(OpenError::Resized(shown(), entry.capacity, options.capacity));
                     }
                     (entry.types, entry.capacity) = (types, options.capacity);
-                    (number, entry.is_open)
+                    (number, entry.is_open, false)
                 }
                 None => {
                     let number = u32::try_from(entries.len()).map_err(|_| OpenError::Many)?;
@@ -441,7 +450,7 @@ impl Variables {
                         capacity: options.capacity,
                         is_open: false,
                     });
-                    (number, false)
+                    (number, false, true)
                 }
             }
         };
@@ -454,7 +463,11 @@ impl Variables {
         } else {
             let mut cells = Cells::new(options.capacity);
             if let Some(loader) = &catalog.loader {
-                let elements = loader.load(number, kind, name, consistency != Consistency::Local)?;
+                let loaded = loader.load(number, kind, name, consistency != Consistency::Local);
+                if loaded.is_err() && is_new {
+                    catalog.free(number);
+                }
+                let elements = loaded?;
                 for (field, value) in &elements {
                     let wrong = || OpenError::Other(shown(), core::any::type_name::<(K, V)>());
                     let key = decoded::<K>(field).ok_or_else(wrong)?;

@@ -59,13 +59,14 @@ impl<'m> Sent<'m> {
         }
     }
 
-    /// The batch, if its names are some.
+    /// The batch, if its names are some and its changes are all of its bytes.
     pub fn batch(&self) -> Option<KeptBatch> {
         let partition: PartitionName = self.partition.parse().ok()?;
         let variables = self.variables.iter().map(|key| key.parse());
         let variables: Vec<VariableName> = variables.collect::<Result<_, _>>().ok()?;
         let bytes = self.bytes.0.to_vec();
-        Some(KeptBatch::new(&partition, self.version, &variables, bytes))
+        let kept = KeptBatch::new(&partition, self.version, &variables, bytes);
+        kept.batch().is_whole().then_some(kept)
     }
 }
 

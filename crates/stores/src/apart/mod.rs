@@ -54,7 +54,7 @@
 //!
 //! | | checker |
 //! |---|---|
-//! | what comes from the process takes no more memory than it has bytes, and is at most [`ANSWER_MAX`] for a call | `whatever_comes_is_read_or_refused`, `what_is_no_answer_ends_the_process_and_nothing_else` |
+//! | what comes from the process takes no more memory than it has bytes and [`OVERHEAD`] for each element, and is at most [`ANSWER_MAX`] for a call | `whatever_comes_is_read_or_refused`, `elements_and_names_count_beyond_their_bytes`, `what_is_no_answer_ends_the_process_and_nothing_else` |
 //! | no call counts as done that the process did not say was done | `counts_are_exact_while_the_process_is_killed` |
 //! | the process does not outlive Flowkeep | `the_process_ends_with_flowkeep` |
 //! | an agent that is to end does so, whatever the server answers | `a_trickle_without_an_end_does_not_hold_the_agents_end` |
@@ -84,8 +84,12 @@ use std::time::{Duration, Instant};
 pub const WORD: &str = "store-driver";
 /// The most memory for data that the process may have, in bytes.
 pub const MEMORY: u64 = 2 << 30;
-/// The most bytes of all messages that answer a call: a good process has no more.
+/// The most bytes of all messages that answer a call, with [`OVERHEAD`] for each of their elements
+/// and names: a good process has no more.
 pub const ANSWER_MAX: usize = 2 << 30;
+/// The memory that an element or a name takes here beside its bytes: an element of two bytes in a
+/// message is two vectors.
+const OVERHEAD: usize = 64;
 /// How often the process says that it works.
 pub const BEAT: Duration = Duration::from_secs(1);
 /// Before a process is started again, at first.
@@ -152,6 +156,8 @@ pub struct Apart {
     /// Without a password.
     name: String,
     patience: Patience,
+    /// The most memory of an answer: [`ANSWER_MAX`], but in a test.
+    answer_max: usize,
     /// When all calls are to be over, once that is said.
     last: Arc<OnceLock<Instant>>,
     process: Option<Process>,
@@ -227,6 +233,7 @@ impl Apart {
             uri: uri.to_owned(),
             name: without_secret(uri),
             patience: Patience::default(),
+            answer_max: ANSWER_MAX,
             last: Arc::default(),
             process: None,
             pause: Duration::ZERO,
@@ -316,14 +323,20 @@ impl Apart {
         };
         timed.write_all(request)?;
         let (mut message, mut bytes) = (Vec::new(), 0_usize);
-        while bytes <= ANSWER_MAX {
+        loop {
             timed.until = end.min(Instant::now() + self.patience.silence);
             if let Some(last) = self.last.get() {
                 timed.until = timed.until.min(*last);
             }
             message::read(&mut timed, &mut message)?;
-            bytes = bytes.saturating_add(message.len());
-            match parsed(&message).ok_or(Trouble::Wrong)? {
+            let answer = parsed(&message).ok_or(Trouble::Wrong)?;
+            bytes = bytes
+                .saturating_add(message.len())
+                .saturating_add(beside(&answer));
+            if bytes > self.answer_max {
+                break;
+            }
+            match answer {
                 DriverAnswer::Working => {}
                 DriverAnswer::Failed(failed) => return Err(Trouble::Said(failed)),
                 answer => match take(answer) {
@@ -385,6 +398,16 @@ impl Apart {
         })?;
         Ok(all)
     }
+}
+
+/// The memory of an answer beside its bytes.
+fn beside(answer: &DriverAnswer<'_>) -> usize {
+    let count = match answer {
+        DriverAnswer::Elements(some) => some.len(),
+        DriverAnswer::Names(some) => some.len(),
+        _ => 0,
+    };
+    count.saturating_mul(OVERHEAD)
 }
 
 fn done(answer: DriverAnswer<'_>) -> Step<()> {
@@ -522,5 +545,37 @@ mod tests {
         assert!(pause == 5000 && began.elapsed() < PAUSE_MAX, "no other start");
         let said = failure.to_string();
         assert!(said.contains("cannot be started: No such file") && !said.contains("secret"));
+    }
+
+    /// Elements without a byte take memory all the same.
+    #[test]
+    fn elements_and_names_count_beyond_their_bytes() {
+        let variable = PartitionName::new("f", "m", 0).unwrap();
+        let variable = variable.variable(crate::name::Kind::Map, "m").unwrap();
+        // The script says that the store is opened, a hundred thousand elements or names without a
+        // byte, and that this is all.
+        let said = |what: &str, length: &str, bytes: u32| Program {
+            path: "/bin/sh".into(),
+            words: vec![
+                "-c".to_owned(),
+                format!(
+                    "printf '\\002\\000\\000\\000\\001\\001{length}\\000{what}\\240\\215\\006' >&0; \
+                     head -c {bytes} /dev/zero >&0; printf '\\001\\000\\000\\000\\002' >&0; exec sleep 9"
+                ),
+            ],
+        };
+        for (most, is_taken) in [(ANSWER_MAX, true), (4 << 20, false)] {
+            let mut apart = Apart::new(said("\\006", "\\104\\015\\003", 200_000), "memory:");
+            apart.answer_max = most;
+            let mut count = 0;
+            let loaded = apart.load(&variable, &mut |_, _| count += 1);
+            assert_eq!(
+                (loaded.is_ok(), count),
+                (is_taken, if is_taken { 100_000 } else { 0 })
+            );
+            let mut apart = Apart::new(said("\\007", "\\244\\206\\001", 100_000), "memory:");
+            apart.answer_max = most;
+            assert_eq!(apart.records().is_ok(), is_taken);
+        }
     }
 }

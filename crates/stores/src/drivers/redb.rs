@@ -16,6 +16,10 @@
 //! Another process that had the file in between has claimed its partitions, so the earlier writer
 //! is fenced.
 //!
+//! Opening reads the whole file and checks its sums. The library trusts pages of a file that was
+//! closed, and panics where one is another; the check makes that an error. A page that a disk
+//! alters behind the opening is not found so.
+//!
 //! A file that is not there is made beside its name (`PATH.new`), and gets its name when it is
 //! whole.
 //!
@@ -182,7 +186,9 @@ fn make(path: &Path) -> Result<Database, redb::Error> {
 
 /// Opens a file with its tables: a table that is not there cannot be read.
 fn with_tables(path: &Path) -> Result<Database, redb::Error> {
-    let database = Database::create(path)?;
+    let database = Database::builder()
+        .set_check_integrity_on_open(true)
+        .create(path)?;
     transact(&database, |transaction| {
         let (versions, elements) = (
             transaction.open_table(VERSIONS)?,
@@ -431,5 +437,89 @@ impl Driver for Redb {
             };
             Ok(Swapped::Done)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::KeptBatch;
+    use crate::name::Kind;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use variables::buffer::Buffer;
+
+    type Content = (
+        Option<Version>,
+        Vec<(Vec<u8>, Vec<u8>)>,
+        Vec<VariableName>,
+        Option<Vec<u8>>,
+    );
+
+    fn content(driver: &mut Redb, variable: &VariableName) -> Result<Content, Failure> {
+        let mut elements = Vec::new();
+        driver.load(variable, &mut |field, value| {
+            elements.push((field.to_vec(), value.to_vec()))
+        })?;
+        Ok((
+            driver.version(variable.partition())?,
+            elements,
+            driver.variables()?,
+            driver.record("r")?,
+        ))
+    }
+
+    /// A page of a file that was closed is another one: that is told, or does not matter.
+    #[test]
+    fn a_damaged_file_is_a_failure_and_no_panic() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let partition = PartitionName::new("f", "m", 0).unwrap();
+        let variable = partition.variable(Kind::Map, "m").unwrap();
+        let mut driver = Redb::open(&path).unwrap();
+        let epoch = driver.claim(&partition, 5).unwrap();
+        driver.swap("r", None, Some(b"record")).unwrap();
+        for sequence in 1..=3 {
+            let mut buffer = Buffer::new();
+            for key in 0..400u32 {
+                buffer.put(0, &(key + 100 * sequence as u32), &[7u8; 24]).unwrap();
+            }
+            let version = Version { epoch, sequence };
+            let bytes = buffer.bytes().to_vec();
+            let kept = KeptBatch::new(&partition, version, std::slice::from_ref(&variable), bytes);
+            driver.write(&[kept.batch()], &mut Vec::new()).unwrap();
+        }
+        let right = content(&mut driver, &variable).unwrap();
+        drop(driver);
+        let whole = std::fs::read(&path).unwrap();
+        let (mut told, mut panics) = (0, Vec::new());
+        for page in 0..whole.len() / 4096 {
+            let mut damaged = whole.clone();
+            damaged[4096 * page] ^= 0xff;
+            // A page without content is no other one.
+            if page > 0
+                && whole[4096 * page..4096 * (page + 1)]
+                    .iter()
+                    .all(|byte| *byte == 0)
+            {
+                continue;
+            }
+            std::fs::write(&path, &damaged).unwrap();
+            let seen = catch_unwind(AssertUnwindSafe(|| {
+                Redb::open(&path).and_then(|mut driver| content(&mut driver, &variable))
+            }));
+            match seen {
+                Ok(Ok(read)) => assert_eq!(read, right, "page {page}"),
+                Ok(Err(failure)) => {
+                    told += 1;
+                    assert!(
+                        failure.remedy.contains("move this one away"),
+                        "page {page}: {failure}"
+                    );
+                }
+                Err(_) => panics.push(page),
+            }
+        }
+        assert_eq!(panics, Vec::<usize>::new());
+        assert!(told > 10, "{told}");
     }
 }

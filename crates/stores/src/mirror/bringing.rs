@@ -16,7 +16,7 @@ use std::time::Duration;
 const LAST_BYTES: usize = 64 << 10;
 /// How long a call that brings a store up is waited for when it is made. Later it is only looked
 /// at.
-const GLANCE: Duration = Duration::from_millis(20);
+pub(super) const GLANCE: Duration = Duration::from_millis(20);
 
 /// A call that brings a store up.
 pub(super) enum Step {

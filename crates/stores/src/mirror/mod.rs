@@ -4,7 +4,8 @@
 //!
 //! A [`Mirror`] is a driver over two. A batch is acknowledged when both stores have it, or when one
 //! has it and the other is known to lack it. The mirror reads from the first, unless that store
-//! lacks something.
+//! lacks something: of a partition that this process has not claimed, unless the second store has
+//! the higher version.
 //!
 //! ```text
 //!   agent ──► Mirror ══ thread ══► first store          per partition and store:
@@ -53,10 +54,10 @@ use crate::agent::elements;
 use crate::batch::{Batch, KeptBatch};
 use crate::driver::{Driver, Ending, Failure, Outcome, Swapped, Version};
 use crate::name::{PartitionName, VariableName};
-use bringing::Step;
+use bringing::{GLANCE, Step};
 use debt::Debt;
 use side::{Asked, Side};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// By how much an epoch is raised where one store goes on alone: more than the other is claimed
@@ -376,16 +377,60 @@ impl Mirror {
         }
     }
 
-    /// Asks the stores in step in their order, until one answers.
+    /// Asks both at once; a store that fails is waited for a moment only.
+    fn both<R: Send + 'static>(
+        &mut self,
+        work: impl Fn(&mut dyn Driver) -> Result<R, Failure> + Clone + Send + 'static,
+    ) -> [Option<R>; 2] {
+        let mut asked: [Option<Asked<R>>; 2] = [None, None];
+        for (side, asked) in self.sides.iter().zip(&mut asked) {
+            if !side.is_out() || side.may_try() && side.is_idle() {
+                *asked = Some(side.ask(work.clone()));
+            }
+        }
+        let mut answers = [None, None];
+        for ((side, asked), answer) in self.sides.iter_mut().zip(asked).zip(&mut answers) {
+            let done = match asked {
+                Some(asked) if side.is_out() => asked.poll(GLANCE),
+                Some(asked) => Some(asked.wait()),
+                None => None,
+            };
+            if let Some(done) = done {
+                side.note(&done);
+                *answer = done.ok();
+            }
+        }
+        answers
+    }
+
+    /// Which stores have all of a partition, in the order in which they are asked. Of a partition
+    /// that is not claimed here the versions tell, as behind a start; where one store does not
+    /// answer, that is not known, and the other one is all that can be read.
+    fn readable(&mut self, partition: &PartitionName) -> Vec<usize> {
+        let mut order: Vec<usize> = match self.parts.get(partition) {
+            Some(part) => (0..2).filter(|at| part.is_in_step(*at)).collect(),
+            None => {
+                let of = partition.clone();
+                match self.both(move |driver| driver.version(&of)) {
+                    [Some(first), Some(second)] if first > second => vec![0],
+                    [Some(first), Some(second)] if first < second => vec![1],
+                    [Some(_), None] => vec![0],
+                    [None, Some(_)] => vec![1],
+                    _ => vec![0, 1],
+                }
+            }
+        };
+        order.sort_by_key(|at| self.sides[*at].is_out());
+        order
+    }
+
+    /// Asks the stores that have all of a partition, until one answers.
     fn first_of<R: Send + 'static>(
         &mut self,
-        partition: Option<&PartitionName>,
+        partition: &PartitionName,
         work: impl Fn(&mut dyn Driver) -> Result<R, Failure> + Clone + Send + 'static,
     ) -> Result<R, Failure> {
-        let part = partition.and_then(|partition| self.parts.get(partition));
-        let has = |at: &usize| part.is_none_or(|part| part.is_in_step(*at));
-        let mut order: Vec<usize> = (0..2).filter(has).collect();
-        order.sort_by_key(|at| self.sides[*at].is_out());
+        let order = self.readable(partition);
         let mut failed = None;
         for at in order {
             match self.sides[at].call(work.clone()) {
@@ -493,9 +538,10 @@ impl Driver for Mirror {
 
     fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure> {
         self.bring_up();
-        let of = partition.clone();
         if !self.parts.contains_key(partition) {
-            return self.first_of(None, move |driver| driver.version(&of));
+            let of = partition.clone();
+            let answers = self.both(move |driver| driver.version(&of));
+            return answers.into_iter().flatten().max().ok_or_else(|| self.neither());
         }
         let takers = self.takers(partition);
         let mut found = [None; 2];
@@ -622,18 +668,50 @@ impl Driver for Mirror {
         element: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), Failure> {
         let of = variable.clone();
-        let found = self.first_of(Some(variable.partition()), move |driver| elements(driver, &of))?;
+        let found = self.first_of(variable.partition(), move |driver| elements(driver, &of))?;
         found.iter().for_each(|(field, value)| element(field, value));
         Ok(())
     }
 
     fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure> {
         let function = function.to_owned();
-        self.first_of(None, move |driver| driver.partitions(&function))
+        // A partition may be in one of them, until a process claims it.
+        let answers = self.both(move |driver| driver.partitions(&function));
+        if answers.iter().all(Option::is_none) {
+            return Err(self.neither());
+        }
+        let all: BTreeSet<_> = answers.into_iter().flatten().flatten().collect();
+        Ok(all.into_iter().collect())
     }
 
     fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
-        self.first_of(None, |driver| driver.variables())
+        let (first, second) = match self.both(|driver| driver.variables()) {
+            [Some(first), Some(second)] => (first, second),
+            [Some(one), None] | [None, Some(one)] => return Ok(one),
+            [None, None] => return Err(self.neither()),
+        };
+        // Of each partition those that the store has from which it is read.
+        let mut from: BTreeMap<PartitionName, Option<usize>> = BTreeMap::new();
+        let mut all = BTreeSet::new();
+        for (at, variable) in first
+            .into_iter()
+            .map(|of| (0, of))
+            .chain(second.into_iter().map(|of| (1, of)))
+        {
+            let partition = variable.partition();
+            let read = match from.get(partition) {
+                Some(read) => *read,
+                None => {
+                    let read = self.readable(partition).first().copied();
+                    from.insert(partition.clone(), read);
+                    read
+                }
+            };
+            if read == Some(at) {
+                all.insert(variable);
+            }
+        }
+        Ok(all.into_iter().collect())
     }
 
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {

@@ -279,3 +279,60 @@ fn another_process_at_either_store_fences_this_one() {
         assert!(mirror.version(&partition()).unwrap().unwrap().epoch > epoch);
     }
 }
+
+/// The first store came back empty, and this process has one partition of two. The other partition
+/// is read where it is.
+#[test]
+fn a_partition_that_is_not_claimed_is_read_from_the_store_that_has_it() {
+    let stores = [Memory::default(), Memory::default()];
+    let other = PartitionName::new("f", "m", 1).unwrap();
+    let has_other = other.variable(Kind::Map, "a").unwrap();
+    let (mut mirror, _) = over(Box::new(stores[0].clone()), Box::new(stores[1].clone()));
+    let epoch = mirror.claim(&other, 7).unwrap();
+    let mut buffer = Buffer::new();
+    buffer.put(0, &1u8, &2u8).unwrap();
+    let version = Version { epoch, sequence: 1 };
+    let variables = [has_other.clone()];
+    let kept = KeptBatch::new(&other, version, &variables, buffer.bytes().to_vec());
+    let mut outcomes = Vec::new();
+    mirror.write(&[kept.batch()], &mut outcomes).unwrap();
+    assert_eq!(outcomes, [Outcome::Stored]);
+    drop(mirror);
+    for at in [0, 1] {
+        let mut stores = stores.clone();
+        stores[at] = Memory::default();
+        let (mut mirror, _) = over(Box::new(stores[0].clone()), Box::new(stores[1].clone()));
+        mirror.claim(&partition(), 7).unwrap();
+        let mut found = mirror.partitions("f").unwrap();
+        found.sort();
+        assert_eq!(found, [partition(), other.clone()]);
+        assert_eq!(mirror.version(&other).unwrap(), Some(version));
+        let all = elements(&mut mirror, &has_other).unwrap();
+        assert_eq!(all, [(vec![1], vec![2])]);
+        assert_eq!(mirror.variables().unwrap(), variables);
+        // An element that another process has removed since is not read in a store that it left
+        // behind.
+        let raised = stores[1 - at].claim(&other, epoch + GAP).unwrap();
+        let mut buffer = Buffer::new();
+        buffer.clear(0).unwrap();
+        let version = Version {
+            epoch: raised,
+            sequence: 1,
+        };
+        let kept = KeptBatch::new(&other, version, &variables, buffer.bytes().to_vec());
+        let claimed = stores[at].claim(&other, epoch).unwrap();
+        let mut outcomes = Vec::new();
+        stores[1 - at].write(&[kept.batch()], &mut outcomes).unwrap();
+        let mut buffer = Buffer::new();
+        buffer.put(0, &1u8, &9u8).unwrap();
+        let version = Version {
+            epoch: claimed,
+            sequence: 1,
+        };
+        let kept = KeptBatch::new(&other, version, &variables, buffer.bytes().to_vec());
+        stores[at].write(&[kept.batch()], &mut outcomes).unwrap();
+        assert_eq!(outcomes, [Outcome::Stored; 2]);
+        assert_eq!(elements(&mut mirror, &has_other).unwrap(), []);
+        assert_eq!(mirror.variables().unwrap(), []);
+    }
+}
