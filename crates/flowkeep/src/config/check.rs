@@ -2,10 +2,12 @@
 
 use super::document::Document;
 use super::problem::{Problem, write_instead};
+use super::values::Uri;
 use super::{Config, Function, ReplicationPolicy};
 use crate::registry::Registry;
+use functions::forward::Forward;
 use nf::objects::WorkerObjects;
-use nf::{Affinity, WorkerInfo};
+use nf::{Affinity, NetworkFunction, WorkerInfo};
 use runtime::chain::{CHAINS_MAX, COPIED_MAX, FUNCTIONS_MAX, check_copied};
 use runtime::replication::{STORED_AS, STORED_MAX};
 use runtime::rules::{Unreached, unreached};
@@ -186,6 +188,16 @@ pub fn warnings(config: &Config) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let routes = config.used().any(|(_, function)| function.kind == Forward::NAME);
+    let inputs = config.port.iter().filter(|_| !routes);
+    let routed = inputs.filter(|port| port.input.as_ref().is_some_and(Uri::is_of_a_router));
+    warnings.extend(routed.map(|port| {
+        format!(
+            "the input of port `{}` takes frames to this host alone, as a router does, and no chain has `forward`; \
+             add `?take=everything` to it for a bridge, or `forward` to the chains",
+            port.name
+        )
+    }));
     warnings.extend(only_reflects(config).map(str::to_owned));
     warnings
 }

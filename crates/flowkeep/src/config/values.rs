@@ -5,6 +5,7 @@
 
 use super::Threads;
 use super::problem::write_instead;
+use adapters::afpacket::Taking;
 use adapters::uri::{PortUri, Role};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
@@ -37,6 +38,16 @@ impl Uri {
     /// Whether it gives back the packets that it was given.
     pub fn is_reflector(&self) -> bool {
         matches!(PortUri::parse(&self.0, Role::Input), Ok(PortUri::Reflect { .. }))
+    }
+
+    /// Whether it is an interface whose frames are taken as a router takes them.
+    pub fn is_of_a_router(&self) -> bool {
+        let taking = match PortUri::parse(&self.0, Role::Input) {
+            Ok(PortUri::Packet { settings, .. }) => settings.taking,
+            Ok(PortUri::Xdp { settings, .. }) => settings.taking,
+            _ => return false,
+        };
+        taking == Taking::Routed
     }
 }
 

@@ -94,6 +94,27 @@ fn what_loses_something_without_a_word_is_a_warning() {
 }
 
 #[test]
+fn a_bridge_whose_ports_take_frames_as_a_router_is_a_warning() {
+    let of = |input: &str| {
+        let text = format!("[[port]]\nname = \"a\"\ninput = \"{input}\"\n{CHAIN}");
+        check::warnings(&parse("f.toml", &text, &registry()).unwrap())
+    };
+    for input in ["afpacket:eth0", "afxdp:eth0", "afxdp:eth0?take=routed"] {
+        let [warning] = &of(input)[..] else {
+            panic!("one warning")
+        };
+        assert!(
+            warning.contains("`a` takes frames to this host alone"),
+            "{warning}"
+        );
+    }
+    assert!(of("afpacket:eth0?take=everything").is_empty() && of("pcap:a").is_empty());
+    let routing = "[[port]]\nname = \"a\"\ninput = \"afpacket:eth0\"\n[[chain]]\nname = \"c\"\nfunctions = [\"forward\"]\n";
+    let registry = crate::registry![functions::forward::Forward];
+    assert!(check::warnings(&parse("f.toml", routing, &registry).unwrap()).is_empty());
+}
+
+#[test]
 fn a_table_of_stores_without_a_store_is_a_warning() {
     let warnings = |lines: &str| {
         let text = format!(
