@@ -10,6 +10,7 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
 use protocols::ownership::RuntimeId;
+use protocols::ownership::recovery::Report;
 
 impl Keeper {
     /// The groups of which there are copies of a runtime, and groups that had come there and are
@@ -39,6 +40,23 @@ impl Keeper {
                 .is_some_and(|copies| copies.flows.used + copies.groups.used > 0);
             has && stays(primary) && has_other(primary)
         })
+    }
+
+    /// Runtimes of this process, and which incarnation of each was met.
+    pub(super) fn mates(&self) -> impl Iterator<Item = (RuntimeId, u64)> {
+        let incarnations = self.incarnations.iter().zip(&self.is_mate).zip(0..);
+        let mates = incarnations.filter(|((incarnation, is_mate), _)| **is_mate && **incarnation != 0);
+        mates.map(|((incarnation, _), runtime)| (RuntimeId(runtime), *incarnation))
+    }
+
+    /// An incarnation of a runtime is met: if switches were told that it is gone, they are told that
+    /// it is not.
+    pub(super) fn note_alive(&mut self, core: &mut Core, runtime: usize, incarnation: u64) {
+        let reported = self.reported.get_mut(runtime).map_or(0, core::mem::take);
+        if reported == incarnation && incarnation != 0 {
+            let later = Message::Keeps(RuntimeId(runtime as u16), Report::LATER, incarnation);
+            core.out.announce(later);
+        }
     }
 
     /// A runtime is gone: its copies that another runtime has besides are void.

@@ -297,7 +297,7 @@ pub(crate) struct Keeper {
     /// Which incarnation of each peer switches were told is gone; 0 for none.
     pub(super) reported: Vec<u64>,
     /// Whether each peer is of this process.
-    is_mate: Vec<bool>,
+    pub(super) is_mate: Vec<bool>,
     is_unacknowledged: bool,
     /// Flows that were recovered here, and that could not be.
     pub(super) recovered: [u64; 2],
@@ -310,13 +310,6 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Runtimes of this process, and which incarnation of each was met.
-    pub(super) fn mates(&self) -> impl Iterator<Item = (RuntimeId, u64)> {
-        let incarnations = self.incarnations.iter().zip(&self.is_mate).zip(0..);
-        let mates = incarnations.filter(|((incarnation, is_mate), _)| **is_mate && **incarnation != 0);
-        mates.map(|((incarnation, _), runtime)| (RuntimeId(runtime), *incarnation))
-    }
-
     /// There are these other runtimes: whether each has another clock, and is of this process.
     pub fn join(&mut self, other_clocks: Vec<bool>, is_mate: Vec<bool>) {
         self.is_mate = is_mate;
@@ -425,12 +418,7 @@ impl Keeper {
             usize::from(recovery.failed) != peer || !recovery.is_of_incarnation(incarnation)
         });
         core.still_until = still_until(&self.recoveries);
-        // Switches were told that it is gone.
-        let reported = self.reported.get_mut(peer).map_or(0, core::mem::take);
-        if reported == incarnation && incarnation != 0 {
-            let later = Message::Keeps(RuntimeId(peer as u16), Report::LATER, incarnation);
-            core.out.announce(later);
-        }
+        self.note_alive(core, peer, incarnation);
         // No base has the number by which a switch is told of none.
         let Some(place) = self.primaries.get_mut(peer).filter(|_| number != Report::LATER) else {
             return core.out.reject();

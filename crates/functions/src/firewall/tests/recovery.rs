@@ -213,7 +213,7 @@ fn opening(end: &End, flags: u8) -> Sent {
     }
 }
 
-/// What a transfer came to.
+/// The end of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     refused: u32,
