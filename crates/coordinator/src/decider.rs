@@ -35,6 +35,7 @@ mod loads;
 mod number_table;
 mod recording;
 mod shared;
+mod standing;
 mod status;
 mod term;
 mod trial;
@@ -605,25 +606,6 @@ impl Decider {
         }
     }
 
-    /// An operator says how the workers of a member are to stand.
-    fn on_stand(&mut self, member: &str, standing: Standing, answer: oneshot::Sender<DeciderAnswer>) {
-        let mut incarnations = self.incarnations_of(member);
-        if incarnations.is_empty() {
-            let why = format!("no member in view is called `{member}`");
-            let _ = answer.send(DeciderAnswer::Refused(Refusal::NoMember, why));
-            return;
-        }
-        if standing == Standing::Running {
-            // A worker that joins runs when it says that it is ready.
-            let view = self.machine.view();
-            incarnations.retain(|(id, _)| {
-                let member = view.member(*id);
-                member.is_some_and(|member| member.standing != Standing::Joining)
-            });
-        }
-        self.stand(incarnations, Some(standing), answer);
-    }
-
     fn why_not_now(&self) -> Option<(Refusal, String)> {
         if let Some(why) = &self.is_over {
             return Some((Refusal::LogBehind, why.clone()));
@@ -771,30 +753,6 @@ impl Decider {
     ) {
         self.tell(Instant::now(), Input::Join(incarnations.clone()));
         self.wait(incarnations, Some(Standing::Joining), answer);
-    }
-
-    /// A runtime is to be removed: nothing of this incarnation of it is heard from now on.
-    fn on_recover(&mut self, id: WorkerId, answer: oneshot::Sender<DeciderAnswer>) {
-        let Some(member) = self.machine.view().member(id).copied() else {
-            let why = format!("no member in view has runtime {}", id.number);
-            let _ = answer.send(DeciderAnswer::Refused(Refusal::NoMember, why));
-            return;
-        };
-        let incarnation = (id, member.incarnation);
-        self.unheard.insert(incarnation);
-        self.wait(vec![incarnation], None, answer);
-    }
-
-    fn stand(
-        &mut self,
-        incarnations: Vec<(WorkerId, Incarnation)>,
-        standing: Option<Standing>,
-        answer: oneshot::Sender<DeciderAnswer>,
-    ) {
-        for (id, incarnation) in &incarnations {
-            self.tell(Instant::now(), Input::Stand(*id, *incarnation, standing));
-        }
-        self.wait(incarnations, standing, answer);
     }
 
     fn wait(

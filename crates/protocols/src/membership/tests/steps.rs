@@ -16,7 +16,7 @@ pub(super) const R: WorkerId = WorkerId::runtime(0);
 pub(super) const Q: WorkerId = WorkerId::runtime(1);
 pub(super) const ONE: Incarnation = Incarnation(1);
 
-fn member(id: WorkerId, incarnation: u64) -> Member {
+pub(super) fn member(id: WorkerId, incarnation: u64) -> Member {
     Member {
         id,
         incarnation: Incarnation(incarnation),
@@ -528,7 +528,7 @@ fn every_other_rule_that_is_broken_is_noticed() {
 }
 
 /// The numbers of entries that the coordinator logs next, and that are not in the log yet.
-fn unlogged(coordinator: &mut Coordinator, now: u64, input: Input) -> Vec<u64> {
+pub(super) fn unlogged(coordinator: &mut Coordinator, now: u64, input: Input) -> Vec<u64> {
     let mut numbers = Vec::new();
     coordinator.handle(now, input, |output| {
         if let Output::Log(number, _) = output {
@@ -758,54 +758,4 @@ fn a_member_that_stays_at_an_old_view_is_suspected_as_one_that_is_silent() {
     assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);
     stuck(&mut rig, 1211, 2);
     assert_eq!(rig.coordinator.suspects().1, vec![]);
-}
-
-/// A worker that a later view has leaving still may have been told otherwise meanwhile, on its own
-/// host.
-#[test]
-fn of_views_that_say_that_a_worker_leaves_the_first_counts() {
-    let standing = |number, standing| {
-        let own = Member {
-            standing,
-            ..member(R, 1)
-        };
-        View::new(number, vec![member(S, 1), own])
-    };
-    let leaving = |number| standing(number, Standing::Leaving);
-    let running = |number| standing(number, Standing::Running);
-    let mut runtime = Membership::new(R, ONE, TERM, standing(1, Standing::Joining));
-    assert_eq!(runtime.take_leaving(), None);
-    let mut heard = |view| {
-        runtime.adopt(view, |_| ());
-        runtime.take_leaving()
-    };
-    assert_eq!(heard(running(2)), None);
-    assert_eq!(heard(leaving(3)), Some(true));
-    assert_eq!([heard(leaving(4)), heard(leaving(5))], [None, None]);
-    assert_eq!(heard(running(6)), Some(false));
-    assert_eq!(heard(leaving(7)), Some(true));
-    // The newest of views that were not looked at counts, and an older one is none.
-    runtime.adopt(running(8), |_| ());
-    runtime.adopt(leaving(9), |_| ());
-    runtime.adopt(running(8), |_| ());
-    assert_eq!(runtime.take_leaving(), Some(true));
-    // The view that a worker begins with may say it.
-    let mut late = Membership::new(R, ONE, TERM, leaving(9));
-    assert_eq!([late.take_leaving(), late.take_leaving()], [Some(true), None]);
-}
-
-#[test]
-fn a_worker_that_is_to_be_in_no_view_is_not_drained_instead() {
-    let mut rig = Rig::new(&[S, R, Q]);
-    rig.beat(10, &[S, R, Q]);
-    // A view is on its way, so both words wait for the next.
-    let leaves = Input::Stand(Q, ONE, Some(Standing::Leaving));
-    let second = unlogged(&mut rig.coordinator, 20, leaves);
-    unlogged(&mut rig.coordinator, 21, Input::Stand(R, ONE, None));
-    let drained = Input::Stand(R, ONE, Some(Standing::Leaving));
-    unlogged(&mut rig.coordinator, 22, drained);
-    rig.log.push(Entry::View(view(0, &[])));
-    rig.handle(23, Input::Logged(second[0]));
-    rig.beat(24, &[S, R, Q]);
-    assert!(!rig.coordinator.view().has(R, ONE));
 }
