@@ -30,10 +30,12 @@
 mod asks;
 mod configured;
 mod enlisted;
+mod listed;
 mod loads;
 mod number_table;
 mod recording;
 mod shared;
+mod standing;
 mod status;
 mod term;
 mod trial;
@@ -405,9 +407,14 @@ impl Decider {
             members: published.view.members.len(),
             suspects: published.suspects.workers.len(),
         });
-        let view = self.machine.view();
-        self.joining
-            .retain(|(id, incarnation)| !view.has(*id, *incarnation));
+        let (view, table) = (self.machine.view(), &self.number_table);
+        // An incarnation behind which another one has asked comes into no view.
+        self.joining.retain(|(id, incarnation)| {
+            let there = view.member(*id).map(|member| member.incarnation);
+            let newest = table.newest(*id);
+            there.is_none_or(|there| there < *incarnation)
+                && newest.is_none_or(|newest| newest <= *incarnation)
+        });
         self.heard.retain(|id, _| view.member(*id).is_some());
         self.unheard
             .retain(|(id, incarnation)| view.has(*id, *incarnation));
@@ -515,7 +522,10 @@ impl Decider {
             self.tell(at, Input::Heartbeat(id, incarnation, beat.view, beat.list));
             let stands = self.machine.view().member(id).copied();
             let stands = stands.filter(|stands| stands.incarnation == incarnation);
-            if beat.ready && stands.is_some_and(|stands| stands.standing == Standing::Joining) {
+            // A member is ready in each of its heartbeats: that is no word against an operator's.
+            let is_told = self.machine.is_to_stand(id, incarnation);
+            let is_joining = stands.is_some_and(|stands| stands.standing == Standing::Joining);
+            if beat.ready && is_joining && !is_told {
                 self.tell(at, Input::Stand(id, incarnation, Some(Standing::Running)));
             }
             let Some(unheard) = translate::to_workers(&beat.unheard) else {
@@ -591,13 +601,8 @@ impl Decider {
             Question::Configure { view, configuration } => self.on_configure(view, *configuration, answer),
             Question::Confirm => self.on_confirm(answer),
             Question::Recover { runtime } => self.on_recover(WorkerId::runtime(runtime), answer),
-            Question::Drain { member } => match self.incarnations_of(&member) {
-                incarnations if incarnations.is_empty() => {
-                    let why = format!("no member in view is called `{member}`");
-                    let _ = answer.send(DeciderAnswer::Refused(Refusal::NoMember, why));
-                }
-                incarnations => self.stand(incarnations, Some(Standing::Leaving), answer),
-            },
+            Question::Drain { member } => self.on_stand(&member, Standing::Leaving, answer),
+            Question::Resume { member } => self.on_stand(&member, Standing::Running, answer),
         }
     }
 
@@ -624,19 +629,24 @@ impl Decider {
             id: id.to_vec(),
             expires,
         };
-        let refused = match self.number_table.has_token(&id) {
-            true => Some((
+        let room = match self.number_table.has_token(&id) {
+            true => Err((
                 Refusal::TokenReplayed,
-                "the token was used before; get another one",
+                "the token was used before; get another one".to_owned(),
             )),
-            false if !self.number_table.has_room_for_token() => {
-                Some((Refusal::Busy, "too many tokens were used that are not over yet"))
-            }
-            false => None,
+            false => self.number_table.make_room_for_token(now.as_secs()).map_err(|left| {
+                let why = format!(
+                    "as many tokens were used as are remembered, and none has been over for long: ask again in {left} s, and make tokens that are good for a shorter time (--valid)"
+                );
+                (Refusal::Busy, why)
+            }),
         };
-        if let Some((refusal, why)) = refused {
-            let _ = answer.send(DeciderAnswer::Refused(refusal, why.to_owned()));
-            return;
+        match room {
+            Ok(gone) => self.spare.extend(gone),
+            Err((refusal, why)) => {
+                let _ = answer.send(DeciderAnswer::Refused(refusal, why));
+                return;
+            }
         }
         // Used from now on, whether its record is in the log yet or not.
         let _ = self.number_table.use_token(self.next_record, &token);
@@ -652,6 +662,7 @@ impl Decider {
         plan: Option<proto::Plan>,
         answer: oneshot::Sender<DeciderAnswer>,
     ) {
+        self.end_those_before(member, incarnation, first);
         let mut places = BTreeMap::new();
         let mut slots = Vec::new();
         for role in roles {
@@ -674,6 +685,10 @@ impl Decider {
                 return;
             }
         };
+        if let Err((refusal, why)) = self.may_bring(member, &ids, plan.as_ref()) {
+            let _ = answer.send(DeciderAnswer::Refused(refusal, why));
+            return;
+        }
         let is_under_way = |id: &WorkerId| {
             self.machine.view().has(*id, incarnation) || self.joining.contains(&(*id, incarnation))
         };
@@ -686,13 +701,12 @@ impl Decider {
         if !is_new && !ids.iter().all(is_under_way) {
             let newest = newest.map_or(0, |newest| newest.0);
             let why = format!(
-                "incarnation {} of `{member}` is over or was never there; {newest} was the newest: take a higher one",
+                "incarnation {} of `{member}` is over or was never there; {newest} was the newest: take a higher one, or another name where there is none",
                 incarnation.0
             );
-            let _ = answer.send(DeciderAnswer::Refused(Refusal::Incarnation, why));
+            let _ = answer.send(DeciderAnswer::Over(newest, why));
             return;
         }
-        self.end_those_before(&slots, &incarnations, first);
         if !is_new {
             return self.bring_in(incarnations, answer);
         }
@@ -718,15 +732,17 @@ impl Decider {
     /// Which incarnations in the view are over, since a process asks that has the lock which theirs
     /// had. Without it the coordinator waits until their leases are over, and for ever where too
     /// few members are left to say so. A process need not know those incarnations: it may be the
-    /// last of many that began while no coordinator decided.
-    fn end_those_before(&mut self, slots: &[Slot], incarnations: &[(WorkerId, Incarnation)], first: u64) {
-        for (slot, (id, incarnation)) in slots.iter().zip(incarnations) {
-            let there = self.machine.view().member(*id).map(|member| member.incarnation);
-            if let Some(there) = there.filter(|there| there < incarnation)
-                && self.number_table.is_of_file(slot, there, first)
-            {
-                self.tell(Instant::now(), Input::Stopped(*id, there));
-            }
+    /// last of many that began while no coordinator decided. It is so whether that process may
+    /// join or not.
+    fn end_those_before(&mut self, member: &str, incarnation: Incarnation, first: u64) {
+        let view = self.machine.view();
+        let of_file = self.number_table.slots_of(member).filter_map(|(slot, id)| {
+            let there = view.member(id)?.incarnation;
+            let is_over = there < incarnation && self.number_table.is_of_file(slot, there, first);
+            is_over.then_some((id, there))
+        });
+        for (id, there) in of_file.collect::<Vec<_>>() {
+            self.tell(Instant::now(), Input::Stopped(id, there));
         }
     }
 
@@ -737,30 +753,6 @@ impl Decider {
     ) {
         self.tell(Instant::now(), Input::Join(incarnations.clone()));
         self.wait(incarnations, Some(Standing::Joining), answer);
-    }
-
-    /// A runtime is to be removed: nothing of this incarnation of it is heard from now on.
-    fn on_recover(&mut self, id: WorkerId, answer: oneshot::Sender<DeciderAnswer>) {
-        let Some(member) = self.machine.view().member(id).copied() else {
-            let why = format!("no member in view has runtime {}", id.number);
-            let _ = answer.send(DeciderAnswer::Refused(Refusal::NoMember, why));
-            return;
-        };
-        let incarnation = (id, member.incarnation);
-        self.unheard.insert(incarnation);
-        self.wait(vec![incarnation], None, answer);
-    }
-
-    fn stand(
-        &mut self,
-        incarnations: Vec<(WorkerId, Incarnation)>,
-        standing: Option<Standing>,
-        answer: oneshot::Sender<DeciderAnswer>,
-    ) {
-        for (id, incarnation) in &incarnations {
-            self.tell(Instant::now(), Input::Stand(*id, *incarnation, standing));
-        }
-        self.wait(incarnations, standing, answer);
     }
 
     fn wait(

@@ -81,6 +81,16 @@ impl Line {
         })
     }
 
+    /// A member that leaves gets new groups again. It is so in the view when this returns.
+    pub fn resume(&mut self, member: &str) -> Result<(), CallError> {
+        let client = &mut self.client;
+        let member = member.to_owned();
+        within(&self.runtime, async {
+            client.resume(proto::ResumeRequest { member }).await?;
+            Ok(())
+        })
+    }
+
     /// So many flows of one runtime are to go to another; 0: all. The answer of the member that has
     /// the first.
     pub fn migrate(

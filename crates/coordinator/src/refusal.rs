@@ -77,10 +77,12 @@ pub enum Refusal {
     OnTrial,
     /// No configuration is on trial.
     NoTrial,
+    /// No configuration lists these workers, and they got no numbers as others do.
+    NotListed,
 }
 
 /// All of them.
-pub const ALL: [Refusal; 35] = [
+pub const ALL: [Refusal; 36] = [
     Refusal::NotTls,
     Refusal::SlowHandshake,
     Refusal::Connections,
@@ -116,6 +118,7 @@ pub const ALL: [Refusal; 35] = [
     Refusal::PlanDiffers,
     Refusal::OnTrial,
     Refusal::NoTrial,
+    Refusal::NotListed,
 ];
 
 impl Refusal {
@@ -157,6 +160,7 @@ impl Refusal {
             Refusal::PlanDiffers => "settings-differ",
             Refusal::OnTrial => "on-trial",
             Refusal::NoTrial => "not-on-trial",
+            Refusal::NotListed => "not-listed",
         }
     }
 
@@ -167,7 +171,7 @@ impl Refusal {
             | Refusal::TokenExpired
             | Refusal::TokenForged
             | Refusal::CertificateRole => Code::Unauthenticated,
-            Refusal::Role | Refusal::Foreign => Code::PermissionDenied,
+            Refusal::Role | Refusal::Foreign | Refusal::NotListed => Code::PermissionDenied,
             Refusal::Incarnation
             | Refusal::NumberTaken
             | Refusal::OneProcess
@@ -199,6 +203,21 @@ impl Refusal {
 pub fn is(status: &Status, refusal: Refusal) -> bool {
     let name = status.message().split(':').next();
     name == Some(refusal.name())
+}
+
+/// Where an answer by [`Refusal::Incarnation`] has the newest incarnation.
+const NEWEST: &str = "flowkeep-newest-incarnation";
+
+/// An answer with the newest incarnation of the member: the next one is to be above it.
+pub fn behind(newest: u64, mut status: Status) -> Status {
+    status.metadata_mut().insert(NEWEST, newest.into());
+    status
+}
+
+/// The newest incarnation of the member that was refused, if the answer has it.
+pub fn newest(status: &Status) -> Option<u64> {
+    let newest = status.metadata().get(NEWEST)?;
+    newest.to_str().ok()?.parse().ok()
 }
 
 /// How often each was given.

@@ -7,6 +7,8 @@ use protocols::ownership::RuntimeId;
 
 /// Workers of a cluster at most.
 pub const WORKERS_MAX: usize = 1024;
+/// No incarnation is so high: members' files keep none that is.
+pub const INCARNATIONS_END: u64 = i64::MAX as u64;
 
 /// A worker's incarnation as a message has it.
 pub fn worker(id: WorkerId, incarnation: Incarnation) -> proto::Worker {

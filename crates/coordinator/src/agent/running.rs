@@ -358,22 +358,26 @@ async fn join(settings: &mut AgentSettings, ways: &mut Ways) -> Result<proto::Jo
             Err(why) => why,
         };
         let is_final = match &why {
-            CallError::Refused(status) => {
-                // No worker of this incarnation has acted, and none will, so it may as well be a
-                // later one.
-                if refusal::is(status, Refusal::Incarnation) {
-                    settings.incarnation = settings.incarnation.saturating_add(1);
-                }
-                [
-                    Refusal::Role,
-                    Refusal::Malformed,
-                    Refusal::NoCertificate,
-                    Refusal::Full,
-                    Refusal::NumberTaken,
-                ]
-                .into_iter()
-                .any(|refusal| refusal::is(status, refusal))
+            // No worker of this incarnation has acted, and none will, so it may as well be a later
+            // one. A clock that was ahead once may be years behind the newest.
+            CallError::Refused(status) if refusal::is(status, Refusal::Incarnation) => {
+                let newest = refusal::newest(status).unwrap_or(0).max(settings.incarnation);
+                let next = newest
+                    .checked_add(1)
+                    .filter(|next| *next < translate::INCARNATIONS_END);
+                settings.incarnation = next.unwrap_or(settings.incarnation);
+                next.is_none()
             }
+            CallError::Refused(status) => [
+                Refusal::Role,
+                Refusal::Malformed,
+                Refusal::NoCertificate,
+                Refusal::Full,
+                Refusal::NumberTaken,
+                Refusal::NotListed,
+            ]
+            .into_iter()
+            .any(|refusal| refusal::is(status, refusal)),
             CallError::Connection { .. } => false,
             _ => true,
         };

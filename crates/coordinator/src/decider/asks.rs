@@ -67,6 +67,11 @@ pub enum Question {
         /// Its name.
         member: String,
     },
+    /// A member's workers that leave are to get new groups again.
+    Resume {
+        /// Its name.
+        member: String,
+    },
 }
 
 /// The statement of a member that no configuration lists, on itself. Each word of it was checked.
@@ -100,6 +105,8 @@ pub enum DeciderAnswer {
     Configuration(Box<proto::Configuration>),
     /// A member has numbers.
     Enlisted(Box<proto::EnlistAnswer>),
+    /// A member's incarnation is over: the newest one, and why.
+    Over(u64, String),
     /// It is not, and why.
     Refused(Refusal, String),
 }

@@ -12,7 +12,8 @@
 //! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; a listed member of the
 //! view says both bounds when it joins ([`proto::Plan`]). The numbers of a member stay its own
 //! while there are others. When there are none, the numbers of such members outside the view go
-//! first; a number's next worker has a later incarnation.
+//! first; a number's next worker has a later incarnation. A member that loses one of its numbers
+//! loses all of them, so its name gets others when it comes back.
 //!
 //! The newcomer compares *the plan*, since it can say in words what differs; the coordinator
 //! compares the two numbers that it uses.
@@ -55,6 +56,7 @@ impl Decider {
                 return;
             }
         };
+        let plan = super::listed::told_to(&enlisting.plan, &plan);
         let contact = enlisting.contact;
         let member = contact.member.clone();
         let incarnation = places
@@ -67,6 +69,11 @@ impl Decider {
             incarnation,
             plan: Some(plan),
         });
+        for vacant in self.number_table.vacated_for(&member, &places) {
+            let before = self.number_table.number(self.next_record, &vacant);
+            self.spare.extend(before.unwrap_or_default());
+            self.record(proto::record::What::Numbered(vacant), Pending::Number);
+        }
         let mut last = None;
         if !self.number_table.contacts().any(|known| *known == contact) {
             self.spare

@@ -5,11 +5,18 @@ use crate::translate::{self, WORKERS_MAX};
 use protocols::membership::{Incarnation, Role, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Used tokens that are not over, at most.
+/// Used tokens that are remembered, at most.
 const TOKENS_MAX: usize = 1024;
-/// Seconds for which a used token is remembered when it is over. A clock that was ahead may come
-/// back, and the token is good again by it.
+/// Seconds for which a used token is remembered when it is over, where there is room. A clock that
+/// was ahead may come back, and the token is good again by it.
 const TOKEN_KEPT: u64 = 7 * 86_400;
+/// Seconds after its end from which on a token is forgotten where there is no room: a clock that
+/// is set right steps back by less, as a rule.
+const OVER_SURELY: u64 = 600;
+
+/// The owner of numbers that a member had and has no more, since another of them passed on: a
+/// later worker with such a number is above its incarnations. No member has this name.
+const VACANT: &str = "";
 
 /// A worker's place in its member.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -92,7 +99,8 @@ impl NumberTable {
         let is_same = self.slots.get(&slot).is_some_and(|known| known.id == id);
         if !is_same {
             let owner = self.names.get(&id).cloned();
-            let is_passed_on = |owner: &String| self.is_enlisted(owner) && self.is_enlisted(&numbered.member);
+            let passes = |name: &str| name == VACANT || self.is_enlisted(name);
+            let is_passed_on = |owner: &String| passes(owner) && passes(&numbered.member);
             if self.slots.contains_key(&slot) || !owner.as_ref().is_none_or(is_passed_on) {
                 return None;
             }
@@ -156,6 +164,12 @@ impl NumberTable {
         self.slots.keys().any(|slot| slot.member == member)
     }
 
+    /// The places of a member, with their numbers.
+    pub fn slots_of(&self, member: &str) -> impl Iterator<Item = (&Slot, WorkerId)> {
+        let all = self.slots.iter().filter(move |(slot, _)| slot.member == member);
+        all.map(|(slot, known)| (slot, known.id))
+    }
+
     /// The plan of a member's configuration.
     pub fn plan(&self, member: &str) -> Option<&proto::Plan> {
         self.plans.get(member)
@@ -178,24 +192,35 @@ impl NumberTable {
             let own: Option<Vec<_>> = slots.map(|slot| of(&slot)).collect();
             let had = self.slots.keys().filter(|slot| slot.member == member).count();
             let own = own.or_else(|| self.rest_of(member, runtimes, most));
-            return own.ok_or_else(|| {
-                format!(
-                    "`{member}` has numbers for {had} runtimes, and they stay its own: ask for as many (--runtimes {had}), or take another name"
-                )
-            });
+            // A name of which a number is missing has lost it, and gets others.
+            if own.is_some() || is_held(member) || self.has_all_places(member) {
+                return own.ok_or_else(|| {
+                    format!(
+                        "`{member}` has numbers for {had} runtimes, and they stay its own: ask for as many (--runtimes {had}), or take another name"
+                    )
+                });
+            }
         }
         let is_free = |number: &u16| !self.names.contains_key(&WorkerId::runtime(*number));
+        let is_vacant = |number: &u16| {
+            let owner = self.name(WorkerId::runtime(*number));
+            owner.is_none_or(|owner| owner == VACANT)
+        };
         let is_left = |number: &u16| {
             let owner = self.name(WorkerId::runtime(*number));
-            owner.is_none_or(|owner| self.is_enlisted(owner) && !is_held(owner))
+            is_vacant(number) || owner.is_some_and(|owner| self.is_enlisted(owner) && !is_held(owner))
         };
         let run = |is_good: &dyn Fn(&u16) -> bool| {
             let mut starts = listed..(most + 1).saturating_sub(runtimes);
             starts.find(|start| (*start..start + runtimes).all(|number| is_good(&number)))
         };
-        let Some(start) = run(&is_free).or_else(|| run(&is_left)) else {
+        let Some(start) = run(&is_free)
+            .or_else(|| run(&is_vacant))
+            .or_else(|| run(&is_left))
+        else {
             let there = (listed..most).map(|number| {
-                let owner = self.name(WorkerId::runtime(number)).unwrap_or("no member");
+                let owner = self.name(WorkerId::runtime(number));
+                let owner = owner.filter(|owner| *owner != VACANT).unwrap_or("no member");
                 format!("{number} ({owner})")
             });
             let there: Vec<String> = there.collect();
@@ -217,6 +242,37 @@ impl NumberTable {
         };
         let ids = (start..start + runtimes).map(WorkerId::runtime);
         Ok(ids.map(|id| (id, incarnation(id))).collect())
+    }
+
+    /// Whether a member's places follow each other from the first on.
+    fn has_all_places(&self, member: &str) -> bool {
+        let mut all = self.slots_of(member).map(|(slot, _)| slot.place);
+        (0..).zip(&mut all).all(|(next, place)| next == place)
+    }
+
+    /// The records by which numbers are vacant before a member gets these: all numbers of each
+    /// member that loses one of them, and its own if it gets others. A name that had a part of its
+    /// numbers would be of no use to its member.
+    pub fn vacated_for(&self, member: &str, places: &[(WorkerId, Incarnation)]) -> Vec<proto::Numbered> {
+        let own = |(slot, id): (&Slot, WorkerId)| {
+            let place = usize::try_from(slot.place)
+                .ok()
+                .and_then(|place| places.get(place));
+            place.is_none_or(|(kept, _)| *kept == id)
+        };
+        let is_kept = self.slots_of(member).all(own);
+        let owners = places.iter().filter_map(|(id, _)| self.name(*id));
+        let mut owners: BTreeSet<&str> = owners.filter(|owner| *owner != VACANT).collect();
+        owners.remove(member);
+        if !is_kept {
+            owners.insert(member);
+        }
+        let all = owners.into_iter().flat_map(|owner| self.slots_of(owner));
+        let vacant = all.map(|(slot, id)| {
+            let incarnation = self.incarnation(slot).unwrap_or(Incarnation(0));
+            Slot::new(VACANT, id.role, id.number.into()).record(id, incarnation)
+        });
+        vacant.collect()
     }
 
     /// All numbers of a member of whose records some alone are in the log, if no process has had
@@ -276,6 +332,12 @@ impl NumberTable {
         self.slots.get(slot).map(|known| known.incarnation)
     }
 
+    /// The newest incarnation of the worker that has a number.
+    pub fn newest(&self, id: WorkerId) -> Option<Incarnation> {
+        let slot = self.slot_of(self.name(id)?, id)?;
+        self.incarnation(&slot)
+    }
+
     /// The incarnation from which on all that asked for a place were of this file, if one more
     /// incarnation does.
     pub fn since(&self, slot: &Slot, incarnation: Incarnation, first: u64) -> Incarnation {
@@ -317,8 +379,18 @@ impl NumberTable {
         self.tokens.contains_key(id)
     }
 
-    pub fn has_room_for_token(&self) -> bool {
-        self.tokens.len() < TOKENS_MAX
+    /// Makes room for one more token: the record that is needed no more, if a token had to go. The
+    /// token that has been over for longest goes. `Err`: after so many seconds one may.
+    pub fn make_room_for_token(&mut self, now: u64) -> Result<Option<u64>, u64> {
+        let oldest = self.tokens.iter().min_by_key(|(_, (expires, _))| *expires);
+        let Some((id, (expires, _))) = oldest.filter(|_| self.tokens.len() >= TOKENS_MAX) else {
+            return Ok(None);
+        };
+        let (id, surely) = (*id, expires.saturating_add(OVER_SURELY));
+        match surely.checked_sub(now).filter(|left| *left > 0) {
+            Some(left) => Err(left),
+            None => Ok(self.tokens.remove(&id).map(|(_, record)| record)),
+        }
     }
 
     /// Forgets tokens that have long been over; their records are needed no more.
@@ -511,6 +583,36 @@ mod tests {
         // A process has had it: it stays alone.
         enlisted(&mut number_table, 20, "d", &first, 5);
         assert!(number_table.room_for("d", 2, (1, 4), |_| false).is_err());
+    }
+
+    /// As many as may be, all over: each further one is used all the same, and those of the last
+    /// minutes stay.
+    #[test]
+    fn tokens_that_are_over_make_room() {
+        let mut number_table = NumberTable::default();
+        let (now, hour) = (1_000_000, 3600);
+        let token = |number: u64, expires| {
+            let mut id = [0; 16];
+            id[8..].copy_from_slice(&number.to_be_bytes());
+            let id = id.to_vec();
+            proto::TokenUsed { id, expires }
+        };
+        for number in 0..TOKENS_MAX as u64 {
+            let expires = now - hour + number;
+            number_table.use_token(number, &token(number, expires)).unwrap();
+        }
+        // The one that has been over for longest goes, and its record.
+        assert_eq!(number_table.make_room_for_token(now), Ok(Some(0)));
+        let further = token(5000, now + hour);
+        number_table.use_token(5000, &further).unwrap();
+        assert!(!number_table.has_token(&[0; 16]));
+        assert_eq!(number_table.make_room_for_token(now), Ok(Some(1)));
+        // When the clock steps back, those that may be good again stay, and it is said for how long.
+        let longest_over = now - hour + 2;
+        let early = longest_over + OVER_SURELY - 5;
+        number_table.use_token(5001, &token(5001, now + hour)).unwrap();
+        assert_eq!(number_table.make_room_for_token(early), Err(5));
+        assert_eq!(number_table.make_room_for_token(early + 5), Ok(Some(2)));
     }
 
     /// A clock that is a day ahead, and right again, makes no token good a second time.

@@ -29,6 +29,22 @@ fn failed(why: impl std::fmt::Display) -> LogError {
     LogError::Store(why.to_string())
 }
 
+/// Whether a file that does not open may do so later, though it and its rights stay as they are.
+fn may_pass(why: &redb::DatabaseError) -> bool {
+    use std::io::ErrorKind::{
+        InvalidData, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
+    };
+    match why {
+        redb::DatabaseError::Storage(redb::StorageError::Io(why)) => !matches!(
+            why.kind(),
+            InvalidData | IsADirectory | NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem
+        ),
+        // A write that was cut off has left it so: opening it again repairs it.
+        redb::DatabaseError::Storage(why) => !matches!(why, redb::StorageError::Corrupted(_)),
+        _ => false,
+    }
+}
+
 impl Embedded {
     /// Opens the log of a path, or begins it, for its owner alone (mode 0600).
     pub fn open(path: &Path) -> Result<Self, LogError> {
@@ -43,9 +59,18 @@ impl Embedded {
                 .open(&place)
         };
         let mut log = Embedded::opened_by(move || FileBackend::new(file()?));
-        match log.store() {
-            Ok(_) => Ok(log),
-            Err(why) => Err(failed(format_args!("{}: {why}", path.display()))),
+        match (log.open)(log.lies.clone()) {
+            Ok(store) => {
+                log.store = Some(store);
+                Ok(log)
+            }
+            Err(why) => {
+                let text = format!("{}: {why}", path.display());
+                Err(match may_pass(&why) {
+                    true => LogError::Store(text),
+                    false => LogError::Unusable(text),
+                })
+            }
         }
     }
 
@@ -162,5 +187,33 @@ impl Log for Embedded {
             }
             write.commit().map_err(failed)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A coordinator that cannot open its log is started again where that may help.
+    #[test]
+    fn of_a_log_that_does_not_open_it_is_known_whether_it_may_later() {
+        let directory = std::env::temp_dir().join(format!("flowkeep-log-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let later = |path: &Path| Embedded::open(path).err().map(|why| why.may_pass());
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        assert!(may_pass(&redb::DatabaseError::from(full)));
+        // A device that takes no length: an error that is not known to stay.
+        assert_eq!(later(Path::new("/dev/full")), Some(true));
+        assert_eq!(later(&directory.join("nowhere/log")), Some(false));
+        assert_eq!(later(&directory), Some(false));
+        let text = directory.join("text");
+        std::fs::write(&text, "Dear diary, ".repeat(1000)).unwrap();
+        assert_eq!(later(&text), Some(false));
+        let log = directory.join("log");
+        let held = Embedded::open(&log).unwrap();
+        assert_eq!(later(&log), Some(false), "it is open already");
+        drop(held);
+        assert_eq!(later(&log), None);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

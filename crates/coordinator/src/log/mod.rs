@@ -44,6 +44,9 @@ pub enum LogError {
     /// The store says why.
     #[error("{0}")]
     Store(String),
+    /// The store cannot be opened, and will not be while its file, or its rights, stay as they are.
+    #[error("{0}")]
+    Unusable(String),
     /// It was written, and is not there.
     #[error("record {0} was written and is not there: the store lies")]
     Lost(u64),

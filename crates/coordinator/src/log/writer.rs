@@ -1,11 +1,14 @@
 //! The thread that waits for the disk, so that no other does.
 //!
-//! A record that was not taken is tried again, for ever. A record that an operator waits for may be
+//! A record that was not taken is tried again, until the writer is to end: no caller was told that
+//! the log has it. A record that an operator waits for may be
 //! *withdrawn* instead: where the store says that it is not there, another record gets its number,
 //! so a decision that an operator was told has failed does not come later.
 
 use super::{Log, LogError};
 use protocols::election::Spare;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -33,9 +36,11 @@ enum Job {
     Forget(Vec<u64>),
 }
 
-/// The thread. It ends when this is dropped, behind the records that it was handed.
+/// The thread. It ends when this is dropped, behind the records that it was handed, or at the first
+/// of them that the log does not take.
 pub struct Writer {
     jobs: Option<Sender<Job>>,
+    end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -47,11 +52,14 @@ impl Writer {
         mut report: impl FnMut(Report) -> bool + Send + 'static,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel();
+        let end = Arc::new(AtomicBool::new(false));
+        let is_over = end.clone();
         let thread = thread::Builder::new()
             .name("coordinator log".to_owned())
-            .spawn(move || run(&mut *log, &queue, &mut report))?;
+            .spawn(move || run(&mut *log, &queue, &is_over, &mut report))?;
         Ok(Writer {
             jobs: Some(jobs),
+            end,
             thread: Some(thread),
         })
     }
@@ -81,16 +89,33 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
-        let _ = self.thread.take().map(JoinHandle::join);
+        self.end.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
     }
 }
 
-fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnMut(Report) -> bool) {
+/// Waits before another attempt. Answers whether there is to be one.
+fn pause(is_over: &AtomicBool) -> bool {
+    if !is_over.load(Ordering::Acquire) {
+        thread::park_timeout(RETRY);
+    }
+    !is_over.load(Ordering::Acquire)
+}
+
+fn run<L: Log + ?Sized>(
+    log: &mut L,
+    queue: &Receiver<Job>,
+    is_over: &AtomicBool,
+    report: &mut dyn FnMut(Report) -> bool,
+) {
     let mut spare = Spare::default();
     while let Ok(job) = queue.recv() {
         match job {
             Job::Append(number, record, instead) => {
-                if !append(log, number, (record, instead), report) {
+                if !append(log, number, (record, instead), is_over, report) {
                     return;
                 }
             }
@@ -109,6 +134,7 @@ fn append<L: Log + ?Sized>(
     log: &mut L,
     number: u64,
     (mut record, mut instead): (Vec<u8>, Option<Vec<u8>>),
+    is_over: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
 ) -> bool {
     while let Err(why) = log.append(number, &record) {
@@ -135,15 +161,16 @@ fn append<L: Log + ?Sized>(
                 }
                 Err(why) if why.may_pass() => {
                     instead = Some(other);
-                    if !report(Report::Trouble(why)) {
+                    if !report(Report::Trouble(why)) || !pause(is_over) {
                         return false;
                     }
-                    thread::sleep(RETRY);
                 }
                 Ok(_) | Err(_) => {}
             }
         }
-        thread::sleep(RETRY);
+        if !pause(is_over) {
+            return false;
+        }
     }
     report(Report::Written(number))
 }
@@ -153,6 +180,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
+    use std::time::Instant;
 
     /// A log that forgets nothing so often, since it does not answer.
     struct Silent {
@@ -197,6 +225,52 @@ mod tests {
         drop(writer);
         let left: Vec<u64> = records.lock().unwrap().keys().copied().collect();
         assert_eq!(left, [4, 5]);
+    }
+
+    /// A log that takes nothing, as on a full disk.
+    struct Refusing;
+
+    impl Log for Refusing {
+        fn read(&mut self) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+            Ok(Vec::new())
+        }
+
+        fn append(&mut self, _: u64, _: &[u8]) -> Result<(), LogError> {
+            Err(LogError::Store("no space left".to_owned()))
+        }
+
+        fn has(&mut self, _: u64) -> Result<Option<bool>, LogError> {
+            Err(LogError::Store("no space left".to_owned()))
+        }
+
+        fn forget(&mut self, _: &[u64]) -> Result<(), LogError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_not_taken_holds_up_no_end() {
+        for instead in [None, Some(b"instead".to_vec())] {
+            let (said, troubles) = mpsc::channel();
+            let report = move |report| said.send(report).is_ok();
+            let writer = Writer::start(Box::new(Refusing), report).unwrap();
+            match instead {
+                None => writer.append(7, b"record".to_vec()),
+                Some(instead) => writer.append_or(7, b"record".to_vec(), instead),
+            }
+            let first = troubles.recv().unwrap();
+            assert!(matches!(first, Report::Trouble(_)), "{first:?}");
+            let begun = Instant::now();
+            let (dropped, ended) = mpsc::channel();
+            thread::spawn(move || {
+                drop(writer);
+                let _ = dropped.send(());
+            });
+            // Reports are heard to the end.
+            ended.recv_timeout(2 * RETRY).expect("it ends");
+            assert!(begun.elapsed() < 2 * RETRY);
+            assert!(!troubles.iter().any(|report| matches!(report, Report::Written(_))));
+        }
     }
 
     /// A failed attempt's remains in a store, as far as the store can say.
@@ -278,6 +352,9 @@ mod tests {
             };
             let writer = Writer::start(Box::new(log), report).unwrap();
             writer.append_or(7, b"decision".to_vec(), b"instead".to_vec());
+            while said.lock().unwrap().last() != Some(&"written") {
+                thread::sleep(RETRY / 50);
+            }
             drop(writer);
             let mut expected = vec!["trouble"; 1 + unread];
             expected.extend(is_withdrawn.then_some("withdrawn"));

@@ -7,7 +7,7 @@
 //! | `NotifyView`, `Status` | members; operators with read and above |
 //! | `Serve` | members |
 //! | `Relay` | operators with the right that the request needs ([`crate::relay::Judge`]) |
-//! | `Counted`, `Drain`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
+//! | `Counted`, `Drain`, `Resume`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
 //! | `Configuration` | members; operators with admin |
 //! | `Configure`, `Confirm`, `MakeToken` | operators with admin |
 
@@ -259,10 +259,11 @@ impl Coordinator for Service {
             .map(|role| translate::to_role(*role))
             .collect();
         let roles = roles.filter(|roles| (1..=MEMBERS_WORKERS_MAX).contains(&roles.len()));
-        let is_incarnation = request.incarnation > 0 && request.first <= request.incarnation;
+        let is_incarnation = (1..translate::INCARNATIONS_END).contains(&request.incarnation)
+            && request.first <= request.incarnation;
         let Some(roles) = roles.filter(|_| is_incarnation) else {
             let why = format!(
-                "a member has 1 to {MEMBERS_WORKERS_MAX} switches and runtimes, and an incarnation above 0, not \
+                "a member has 1 to {MEMBERS_WORKERS_MAX} switches and runtimes, and an incarnation above 0 and below 2^63 - 1, not \
                  below the first of its file"
             );
             return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
@@ -353,6 +354,17 @@ impl Coordinator for Service {
         }
         self.ask(&peer, Question::Drain { member }).await?;
         Ok(Response::new(proto::DrainAnswer {}))
+    }
+
+    async fn resume(&self, request: Request<proto::ResumeRequest>) -> Answered<proto::ResumeAnswer> {
+        let peer = self.operator(&request, "Resume", Right::Operate, false)?;
+        let member = request.into_inner().member;
+        if !is_name(&member) {
+            let why = "a member's name is up to 63 small letters, digits and `-`";
+            return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
+        }
+        self.ask(&peer, Question::Resume { member }).await?;
+        Ok(Response::new(proto::ResumeAnswer {}))
     }
 
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answered<proto::StatusAnswer> {

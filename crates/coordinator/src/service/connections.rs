@@ -2,7 +2,7 @@
 //! how many.
 //!
 //! ```text
-//!   accept ─► handshake (HANDSHAKE at most) ─► certified? ─┬─► member, operator: KNOWN_MAX connections
+//!   accept ─► handshake (HANDSHAKE at most) ─► certified? ─┬─► member, operator: KNOWN_MAX connections, so many of each
 //!              at most HANDSHAKES_MAX at a time            └─► no certificate: ANONYMOUS_MAX, ANONYMOUS_AGE at most
 //! ```
 //!
@@ -17,16 +17,17 @@ use crate::identity::{Caller, tls, why_refused};
 use crate::refusal::{Refusal, Refusals};
 use crate::server::{Event, Events};
 use rustls::ServerConfig;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -38,6 +39,11 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const HANDSHAKE_CROWDED: Duration = Duration::from_secs(1);
 const HANDSHAKES_MAX: usize = 64;
 const KNOWN_MAX: usize = 512;
+/// Of one member. It has two, twice as many while it takes the next ones, one for each question
+/// before it joins, and those of a process before it until their silence is noticed.
+const MEMBERS_MAX: usize = 16;
+/// Of one operator's certificate, which many commands may share. All three together leave room.
+const OPERATORS_MAX: usize = 64;
 const ANONYMOUS_MAX: usize = 16;
 const ANONYMOUS_AGE: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(30);
@@ -53,7 +59,7 @@ pub struct Session {
     heard: Instant,
     /// Of one without a certificate: when another one needs its place.
     sent_away: Option<Place>,
-    _place: Option<OwnedSemaphorePermit>,
+    _place: Option<KnownPlace>,
 }
 
 /// The other end of a connection, for calls.
@@ -115,11 +121,55 @@ impl AsyncWrite for Session {
     }
 }
 
+/// How many connections there are, by the caller that a certificate names.
+#[derive(Default)]
+struct Known(Mutex<BTreeMap<String, usize>>);
+
+impl Known {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place, if there is one: no caller takes those of all others.
+    fn enter(self: &Arc<Self>, caller: &Caller) -> Option<KnownPlace> {
+        let most = match caller {
+            Caller::Member(_) => MEMBERS_MAX,
+            _ => OPERATORS_MAX,
+        };
+        let caller = caller.to_string();
+        let mut all = self.all();
+        let there = all.get(&caller).copied().unwrap_or(0);
+        if there >= most || all.values().sum::<usize>() >= KNOWN_MAX {
+            return None;
+        }
+        all.insert(caller.clone(), there + 1);
+        let known = self.clone();
+        Some(KnownPlace { known, caller })
+    }
+}
+
+/// A place of a caller with a certificate. It is free when this is dropped.
+struct KnownPlace {
+    known: Arc<Known>,
+    caller: String,
+}
+
+impl Drop for KnownPlace {
+    fn drop(&mut self) {
+        let mut all = self.known.all();
+        let left = all.get(&self.caller).map_or(0, |there| there.saturating_sub(1));
+        match left {
+            0 => all.remove(&self.caller),
+            left => all.insert(self.caller.clone(), left),
+        };
+    }
+}
+
 #[derive(Clone)]
 struct Admission {
     acceptor: TlsAcceptor,
     sessions: mpsc::Sender<io::Result<Session>>,
-    known: Arc<Semaphore>,
+    known: Arc<Known>,
     anonymous: Arc<Mutex<House>>,
     refused: Arc<Refusals>,
     events: Events,
@@ -138,7 +188,7 @@ pub async fn accept(
     let admission = Admission {
         acceptor: TlsAcceptor::from(tls),
         sessions,
-        known: Arc::new(Semaphore::new(KNOWN_MAX)),
+        known: Arc::default(),
         anonymous: Arc::new(Mutex::new(House::new(ANONYMOUS_MAX))),
         refused,
         events,
@@ -193,8 +243,7 @@ impl Admission {
             gone.inspect(|_| self.refused.count(Refusal::Connections));
             (sent_away, age) = (Some(entered), ANONYMOUS_AGE);
         } else {
-            let known = self.known.clone().try_acquire_owned();
-            place = Some(known.map_err(|_| Refusal::Connections)?);
+            place = Some(self.known.enter(&caller).ok_or(Refusal::Connections)?);
         }
         let now = Instant::now();
         let session = Session {

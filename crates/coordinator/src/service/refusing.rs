@@ -3,7 +3,7 @@
 use super::calls::Service;
 use super::connections::Peer;
 use crate::decider::{DeciderAnswer, Question};
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::server::Event;
 use tonic::Status;
 
@@ -25,6 +25,10 @@ impl Service {
     pub(super) async fn ask(&self, peer: &Peer, question: Question) -> Result<DeciderAnswer, Status> {
         match self.handle.ask(question).await {
             DeciderAnswer::Refused(refusal, why) => Err(self.refuse(Some(peer), refusal, why)),
+            DeciderAnswer::Over(newest, why) => {
+                let status = self.refuse(Some(peer), Refusal::Incarnation, why);
+                Err(refusal::behind(newest, status))
+            }
             answer => Ok(answer),
         }
     }

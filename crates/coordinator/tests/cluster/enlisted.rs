@@ -259,3 +259,97 @@ fn numbers() {
     // No listed member has joined that coordinator; it knows `a` by the log.
     assert_eq!(again.unwrap().numbers, [2, 3]);
 }
+
+/// A name that has lost one of its numbers to another gets others, and by the log, too.
+#[test]
+fn a_member_whose_numbers_passed_on_in_part_gets_others() {
+    let cluster = Cluster::new("passed-on");
+    let server = cluster.start();
+    let at = server.address();
+    let mut listed = cluster.member("a", 1, &[Role::Runtime], at);
+    listed.numbers = vec![0];
+    listed.plan = Some(plan(PLAN));
+    let links = Arc::new(Links::default());
+    let a = Process::join(listed, &links).unwrap();
+    let numbers = |at, member: &str, runtimes| {
+        let answer = enlist(&cluster, at, member, &request("h", "", runtimes));
+        answer.map(|answer| answer.numbers)
+    };
+    assert_eq!(numbers(at, "d", 2).unwrap(), [2, 3]);
+    assert_eq!(numbers(at, "e", 1).unwrap(), [4]);
+    // No number is free.
+    assert_eq!(numbers(at, "f", 1).unwrap(), [2]);
+    drop((a, server));
+    let server = cluster.start();
+    let at = server.address();
+    // None of them is in view, and two follow each other.
+    assert_eq!(numbers(at, "d", 2).unwrap(), [2, 3]);
+    drop(server);
+    let server = cluster.start();
+    assert_eq!(numbers(server.address(), "d", 2).unwrap(), [2, 3]);
+    assert_eq!(numbers(server.address(), "f", 1).unwrap(), [2]);
+}
+
+/// An incarnation that never came into a view, since a later one asked, holds no number.
+#[test]
+fn an_incarnation_that_came_too_late_holds_no_number() {
+    unsuspected(came_too_late);
+}
+
+fn came_too_late() {
+    let cluster = Cluster::new("too-late");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let mut settings = cluster.member("a", 1, &[Role::Switch], at);
+    settings.numbers = vec![0];
+    settings.plan = Some(plan([2, 3]));
+    let edge = Process::join(settings, &links).unwrap();
+    let one = |host: &str| EnlistRequest {
+        plan: Some(plan([2, 3])),
+        ..request(host, "", 1)
+    };
+    assert_eq!(enlist(&cluster, at, "d", &one("h")).unwrap().numbers, [2]);
+    until("it runs", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["a"])
+    });
+    let identity = cluster.identity(&Caller::Member("d".into()));
+    let join = |incarnation| proto::JoinRequest {
+        incarnation,
+        roles: vec![proto::WorkerRole::Runtime.into()],
+        numbers: vec![2],
+        ..proto::JoinRequest::default()
+    };
+    let b = cluster.identity(&Caller::Member("b".into()));
+    block_on(async {
+        let place = at.to_string();
+        let mut client = flowkeep_coordinator::agent::connect(&place, &identity)
+            .await
+            .unwrap();
+        let mut of_b = flowkeep_coordinator::agent::connect(&place, &b).await.unwrap();
+        // The switch takes no view, so none follows that which has `b`.
+        edge.workers[0].hang(true);
+        let joins = proto::JoinRequest {
+            numbers: vec![1],
+            plan: Some(plan([2, 3])),
+            ..join(1)
+        };
+        of_b.join(joins).await.unwrap();
+        let first = client.join(join(5));
+        let late = tokio::time::timeout(Duration::from_millis(100), first).await;
+        assert!(late.is_err(), "{late:?}");
+        let mut other = client.clone();
+        let second = other.join(join(6));
+        let goes_on = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            edge.workers[0].hang(false);
+        };
+        let (joined, ()) = tokio::join!(second, goes_on);
+        let worker = joined.unwrap().into_inner().workers[0];
+        assert_eq!((worker.number, worker.incarnation), (2, 6));
+        let leaves = proto::LeaveRequest { incarnation: 6 };
+        client.leave(leaves).await.unwrap();
+    });
+    assert_eq!(enlist(&cluster, at, "e", &one("i")).unwrap().numbers, [2]);
+    drop(edge);
+}

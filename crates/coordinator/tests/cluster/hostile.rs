@@ -3,7 +3,9 @@
 use super::configured::configuration;
 use super::rig::*;
 use super::why;
-use flowkeep_coordinator::agent::{Agent, CallError, connect, connect_without, enrol};
+use flowkeep_coordinator::agent::{
+    Agent, AgentSettings, CallError, connect, connect_without, enlist_at, enrol,
+};
 use flowkeep_coordinator::identity::{Authority, Caller, Identity, Right, Token};
 use flowkeep_coordinator::log::{Log, LogError};
 use flowkeep_coordinator::operator::{Line, Operator};
@@ -457,4 +459,269 @@ fn nothing_is_done_before_it_is_written() {
     let server = Server::start(cluster.settings(listen), Box::new(log)).unwrap();
     let newest = admin(&cluster, server.address()).configuration().unwrap();
     assert_eq!((newest.number, newest.text.as_str()), (2, "again"));
+}
+
+/// The settings of a member whose configuration lists it, by these words.
+fn listed(
+    cluster: &Cluster,
+    (name, incarnation): (&str, u64),
+    role: Role,
+    words: &[u64],
+    at: SocketAddr,
+) -> AgentSettings {
+    AgentSettings {
+        numbers: vec![0],
+        plan: Some(plan_of(words)),
+        ..cluster.member(name, incarnation, &[role], at)
+    }
+}
+
+fn plan_of(words: &[u64]) -> proto::Plan {
+    proto::Plan {
+        listed: 1,
+        most: 4,
+        words: words.to_vec(),
+    }
+}
+
+const WORDS: [u64; 4] = [11, 12, 13, 14];
+const SWITCHES: i32 = 1;
+const RUNTIMES: i32 = 2;
+
+/// How a request to join is refused.
+fn join_refused(identity: &Identity, at: SocketAddr, request: proto::JoinRequest) -> tonic::Status {
+    block_on(async {
+        let mut client = connect(&at.to_string(), identity).await.unwrap();
+        let joined = client.join(request).await;
+        joined.expect_err("it is refused")
+    })
+}
+
+#[test]
+fn no_certificate_brings_workers_that_are_not_its_own() {
+    unsuspected(workers_of_others);
+}
+
+fn workers_of_others() {
+    let cluster = Cluster::new("workers");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let edge = listed(&cluster, ("edge", 1), Role::Switch, &WORDS, at);
+    let edge = Process::join(edge, &links).unwrap();
+    let a = listed(&cluster, ("a", 1), Role::Runtime, &WORDS, at);
+    let a = Process::join(a, &links).unwrap();
+    until("all run", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    let view = status(&reader, at).unwrap().view;
+    let ask = |roles: Vec<i32>, plan: Option<proto::Plan>| proto::JoinRequest {
+        incarnation: 5,
+        roles,
+        plan,
+        ..proto::JoinRequest::default()
+    };
+    let many = || vec![SWITCHES; 200];
+    let refused = |identity: &Identity, request, by: Refusal, says: &str| {
+        let refused = join_refused(identity, at, request);
+        assert!(
+            refusal::is(&refused, by) && refused.message().contains(says),
+            "{refused:?}"
+        );
+    };
+
+    // A name that no file lists, by a token: with no plan, and with the plan of another site.
+    let token = Token::make(&cluster.authority, "c", since_1970(), MINUTE).unwrap();
+    let (_, c) = block_on(enrol(&at.to_string(), &token)).unwrap();
+    refused(&c, ask(many(), None), Refusal::NotListed, "--runtimes");
+    refused(&c, ask(vec![RUNTIMES], None), Refusal::NotListed, "--runtimes");
+    let other = Some(plan_of(&[11, 12, 77, 14]));
+    refused(&c, ask(many(), other.clone()), Refusal::PlanDiffers, "file");
+    let one = proto::JoinRequest {
+        numbers: vec![1],
+        ..ask(vec![SWITCHES], other)
+    };
+    refused(&c, one, Refusal::PlanDiffers, "file");
+    // With that of the members: a runtime behind the listed ones.
+    let behind = proto::JoinRequest {
+        numbers: vec![1],
+        ..ask(vec![RUNTIMES], Some(plan_of(&WORDS)))
+    };
+    refused(&c, behind, Refusal::NotListed, "--runtimes");
+
+    // A node that has numbers is told no word on settings that it does not know already, and has
+    // the runtimes that it asked for.
+    let d = cluster.identity(&Caller::Member("d".into()));
+    let enlist = |words: &[u64]| {
+        let contact = proto::Contact {
+            host: "h".to_owned(),
+            ..proto::Contact::default()
+        };
+        let request = proto::EnlistRequest {
+            contact: Some(contact),
+            runtimes: 1,
+            plan: Some(plan_of(words)),
+        };
+        enlist_at(&[at.to_string()], &d, &request, Duration::ZERO).unwrap()
+    };
+    assert_eq!(enlist(&[11, 12, 77, 14]).plan.unwrap().words, [11, 12, 0, 14]);
+    let answer = enlist(&WORDS);
+    assert_eq!((answer.numbers, answer.plan), (vec![1], Some(plan_of(&WORDS))));
+    for roles in [
+        many(),
+        vec![SWITCHES],
+        vec![RUNTIMES, SWITCHES],
+        vec![RUNTIMES; 2],
+    ] {
+        for plan in [None, Some(plan_of(&WORDS))] {
+            refused(&d, ask(roles.clone(), plan), Refusal::NotListed, "1 runtime");
+        }
+    }
+
+    // A listed member has the workers that it joined with by the same file.
+    let thief = cluster.identity(&Caller::Member("edge".into()));
+    for roles in [many(), vec![SWITCHES, RUNTIMES], vec![RUNTIMES]] {
+        let refusal = Refusal::NotListed;
+        refused(&thief, ask(roles, Some(plan_of(&WORDS))), refusal, "1 switch");
+    }
+    assert_eq!(status(&reader, at).unwrap().view, view);
+
+    let mut settings = cluster.member("d", 5, &[Role::Runtime], at);
+    settings.numbers = vec![1];
+    let d = Process::join(settings, &links).unwrap();
+    until("the node runs", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a", "d"])
+    });
+    until("all act", || {
+        let mut all = edge.workers.iter().chain(&a.workers).chain(&d.workers);
+        all.all(|worker| links.acts(worker.id))
+    });
+    links.check();
+}
+
+/// Members that were killed and have another file now: they join when no member of the file before
+/// is left in view, and their files' locks say that none is.
+#[test]
+fn members_that_all_have_another_file_join_when_those_before_have_ended() {
+    unsuspected(another_file);
+}
+
+fn another_file() {
+    let cluster = Cluster::new("another-file");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let join = |name, incarnation, role, words: &[u64]| {
+        let mut settings = listed(&cluster, (name, incarnation), role, words, at);
+        settings.first = 1;
+        Process::join(settings, &links).unwrap()
+    };
+    let mut before = [
+        join("edge", 1, Role::Switch, &WORDS),
+        join("a", 1, Role::Runtime, &WORDS),
+    ];
+    until("all run", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    for process in &mut before {
+        process.agent.take();
+        process.workers.clear();
+    }
+    let words = [11, 12, 99, 14];
+    let after = std::thread::scope(|scope| {
+        let edge = scope.spawn(|| join("edge", 2, Role::Switch, &words));
+        let a = join("a", 2, Role::Runtime, &words);
+        (edge.join().unwrap(), a)
+    });
+    until("all run", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    links.check();
+    drop(after);
+}
+
+/// A scaler's members each have a token of their own, and a token is remembered when it is over.
+#[test]
+fn tokens_that_were_used_keep_no_process_out() {
+    let cluster = Cluster::new("tokens");
+    let log = Full::default();
+    let hour_ago = (since_1970() - 60 * MINUTE).as_secs();
+    let view = proto::Decision {
+        number: 0,
+        entry: Some(proto::decision::Entry::View(proto::View {
+            number: 1,
+            members: Vec::new(),
+        })),
+    };
+    let used = (1..=1024u128).map(|number| {
+        let id = number.to_be_bytes().to_vec();
+        let expires = hour_ago;
+        proto::record::What::TokenUsed(proto::TokenUsed { id, expires })
+    });
+    let records = std::iter::once(proto::record::What::Decision(view)).chain(used);
+    for (number, what) in (0..).zip(records) {
+        let record = prost::Message::encode_to_vec(&proto::Record { what: Some(what) });
+        log.records.lock().unwrap().insert(number, record);
+    }
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let server = Server::start(cluster.settings(listen), Box::new(log)).unwrap();
+    std::thread::sleep(Duration::from_nanos(TIMING.settling));
+    for name in ["c", "d"] {
+        let token = Token::make(&cluster.authority, name, since_1970(), MINUTE).unwrap();
+        let enrolled = block_on(enrol(&server.address().to_string(), &token));
+        assert_eq!(enrolled.unwrap().0, name);
+    }
+}
+
+#[test]
+fn a_coordinator_whose_log_takes_nothing_ends_when_it_is_told_to() {
+    let cluster = Cluster::new("ends");
+    let log = Full::default();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let server = Server::start(cluster.settings(listen), Box::new(log.clone())).unwrap();
+    let at = server.address();
+    std::thread::sleep(Duration::from_nanos(TIMING.settling));
+    log.is_full.store(true, Ordering::Relaxed);
+    let mut hasty = cluster.member("a", 1, &[Role::Switch], at);
+    hasty.patience = Duration::ZERO;
+    let joining = std::thread::spawn(move || Agent::join(hasty).is_err());
+    let reader = cluster.operator(Right::Read);
+    until("a record waits", || {
+        status(&reader, at).is_some_and(|status| status.trouble.contains("No space left"))
+    });
+    let (dropped, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(server);
+        let _ = dropped.send(());
+    });
+    ended.recv_timeout(Duration::from_secs(2)).expect("it ends");
+    assert!(joining.join().unwrap());
+}
+
+/// As many connections as there may be, of one caller.
+#[test]
+fn a_caller_with_many_connections_keeps_no_member_out() {
+    let cluster = Cluster::new("many");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let member = cluster.identity(&Caller::Member("c".into()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.unwrap();
+    let mut clients = Vec::new();
+    for (identity, count) in [(&reader, 512), (&member, 64)] {
+        for _ in 0..count {
+            clients.push(runtime.block_on(connect(&at.to_string(), identity)));
+        }
+    }
+    assert!(server.refused(Refusal::Connections) >= 1);
+    let mut settings = cluster.member("edge", 1, &[Role::Switch], at);
+    settings.patience = Duration::from_secs(5);
+    let edge = Process::join(settings, &links).unwrap();
+    until("it acts", || links.acts(edge.workers[0].id));
+    let operator = cluster.operator(Right::Operate);
+    assert!(status(&operator, at).is_some());
+    // Places are free again when connections end.
+    drop((clients, runtime));
+    until("the reader is heard", || status(&reader, at).is_some());
 }

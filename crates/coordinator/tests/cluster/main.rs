@@ -12,6 +12,7 @@ mod orders;
 mod relay;
 mod rig;
 mod silent;
+mod standings;
 mod terms;
 
 use flowkeep_coordinator::agent::{AgentError, CallError, connect, enrol};

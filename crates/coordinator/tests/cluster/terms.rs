@@ -106,7 +106,7 @@ fn counted_up() {
         Ok(())
     });
     let mut edge = Process::join(settings, &links).unwrap();
-    assert_eq!(*kept.lock().unwrap(), [9, 10]);
+    assert_eq!(*kept.lock().unwrap(), [10]);
     edge.workers.clear();
     edge.agent.take().unwrap().leave().unwrap();
     // An incarnation that is not written is not used.
@@ -114,4 +114,42 @@ fn counted_up() {
     settings.keep = Arc::new(|_| Err("no room".to_owned()));
     let refused = Process::join(settings, &links).err().unwrap().to_string();
     assert!(refused.contains("no room"), "{refused}");
+}
+
+/// A member whose clock was far ahead once, and whose incarnations' file is lost.
+#[test]
+fn a_member_whose_clock_was_ahead_joins_again() {
+    unsuspected(clock_was_ahead);
+}
+
+fn clock_was_ahead() {
+    let cluster = Cluster::new("ahead");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let ahead = 1_000_000_000_000_000_000;
+    let mut edge = Process::join(cluster.member("edge", ahead, &[Role::Switch], at), &links).unwrap();
+    edge.workers.clear();
+    edge.agent.take().unwrap().leave().unwrap();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let noted = kept.clone();
+    let mut settings = cluster.member("edge", 5, &[Role::Switch], at);
+    settings.patience = Duration::from_secs(10);
+    settings.keep = Arc::new(move |incarnation| {
+        noted.lock().unwrap().push(incarnation);
+        Ok(())
+    });
+    let mut edge = Process::join(settings, &links).unwrap();
+    assert_eq!(*kept.lock().unwrap(), [ahead + 1]);
+    edge.workers.clear();
+    edge.agent.take().unwrap().leave().unwrap();
+    // The last number that there may be: none is behind it, and it is said at once.
+    let last = i64::MAX as u64 - 1;
+    let mut edge = Process::join(cluster.member("edge", last, &[Role::Switch], at), &links).unwrap();
+    edge.workers.clear();
+    edge.agent.take().unwrap().leave().unwrap();
+    let begun = std::time::Instant::now();
+    let refused = Process::join(cluster.member("edge", 5, &[Role::Switch], at), &links);
+    let refused = refused.err().unwrap().to_string();
+    assert!(refused.contains(&last.to_string()), "{refused}");
+    assert!(begun.elapsed() < PATIENCE / 2);
 }

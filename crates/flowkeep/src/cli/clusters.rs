@@ -76,6 +76,16 @@ Example:
         #[command(flatten)]
         remote: Remote,
     },
+    /// Give the workers of a drained member new groups again
+    #[command(
+        after_help = "Example:\n  flowkeep cluster resume a --at 192.0.2.1:4400 --identity cluster/ --name operate"
+    )]
+    Resume {
+        /// The member's name
+        member: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 /// Which coordinator, and by which certificate.
@@ -156,6 +166,16 @@ pub(super) fn cluster(verb: ClusterVerb, out: &mut dyn Write) -> Result<(), Fail
                     print(out, shape::object(&ClusterDrained { member, standing }))
                 }
                 false => print(out, format_args!("{member} gets no new groups")),
+            }
+        }
+        ClusterVerb::Resume { member, remote } => {
+            connect(&remote)?.resume(&member).map_err(failed)?;
+            match remote.json {
+                true => {
+                    let standing = "running";
+                    print(out, shape::object(&ClusterDrained { member, standing }))
+                }
+                false => print(out, format_args!("{member} gets new groups again")),
             }
         }
     }
@@ -291,12 +311,12 @@ impl Shape for ClusterReport {
     const NAME: &'static str = "cluster-status";
 }
 
-/// A member that leaves.
+/// A member that leaves, or runs again.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ClusterDrained {
     /// Its name.
     member: String,
-    /// How it stands: `leaving`.
+    /// How it stands: `leaving`, or `running` behind `cluster resume`.
     standing: &'static str,
 }
 

@@ -31,7 +31,7 @@ the guard, starts it again when it ends by accident, or hangs for 10 s.
 
 Exit codes: 0 told to end; 1 (without a guard) ended by a passing cause: etcd does not answer, \
 another process has \
-the port; 2 it cannot start as it is told to; 130 broken off by a second signal.
+the port, the disk is full; 2 it cannot start as it is told to; 130 broken off by a second signal.
 
 Example:
   flowkeep cluster init cluster/
@@ -129,7 +129,7 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     settings.scribe = scribe::say;
     settings.keeper = Some(counted::KEEPER);
     if words.etcd.is_empty() {
-        let log = Embedded::open(&words.data.join("log")).map_err(failed)?;
+        let log = Embedded::open(&words.data.join("log")).map_err(|why| ended(why.may_pass(), &why))?;
         let mut pulse = Pulse::new(start(settings, Box::new(log))?, beats);
         while !stop.is_raised() {
             pulse.look();
@@ -277,6 +277,75 @@ fn level_of(event: &Event) -> Level {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+    use coordinator::identity::{Authority, Caller};
+    use std::process::Stdio;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const PLACE: &str = "FLOWKEEP_TEST_COORDINATOR_DATA";
+
+    /// Not a test: the code of a process that the next test starts.
+    #[test]
+    fn be_a_coordinator() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            words: Words,
+        }
+        let Ok(data) = std::env::var(PLACE) else {
+            return;
+        };
+        let line = [
+            "coordinator",
+            "--unguarded",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            &data,
+        ];
+        let ended = coordinator(&Line::parse_from(line).words);
+        std::process::exit(ended.map_or_else(|failure| failure.code.into(), |_| 0));
+    }
+
+    /// A full disk is no wrong start: the coordinator goes on when there is room.
+    #[test]
+    fn a_guard_starts_a_coordinator_again_whose_log_did_not_open() {
+        let data = std::env::temp_dir().join(format!("flowkeep-guard-{}", std::process::id()));
+        std::fs::create_dir_all(&data).unwrap();
+        let day = Duration::from_secs(86_400);
+        let authority = Authority::create(day).unwrap();
+        authority.write(&data).unwrap();
+        let identity = authority.issue(&Caller::Coordinator, day).unwrap();
+        identity.write(&data, "coordinator").unwrap();
+        let log = data.join("log");
+        std::os::unix::fs::symlink("/dev/full", &log).unwrap();
+        let starts = AtomicU32::new(0);
+        let command = || {
+            if starts.fetch_add(1, Ordering::Relaxed) == 1 {
+                std::fs::remove_file(&log).unwrap();
+            }
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command
+                .args([
+                    "--exact",
+                    "cli::coordinator::tests::be_a_coordinator",
+                    "--nocapture",
+                ])
+                .env(PLACE, &data)
+                .stdout(Stdio::null());
+            command
+        };
+        let has_log = || std::fs::metadata(&log).is_ok_and(|of| of.is_file() && of.len() > 0);
+        let mut said = Vec::new();
+        let code = guard::watch(command, Patience::default(), has_log, |line| said.push(line));
+        assert_eq!(
+            (code.unwrap(), starts.load(Ordering::Relaxed)),
+            (0, 2),
+            "{said:?}"
+        );
+        assert!(said[0].contains("exit code 1") && said.len() == 1, "{said:?}");
+        std::fs::remove_dir_all(&data).unwrap();
+    }
 
     #[test]
     fn of_refusals_a_line_is_said_each_second() {

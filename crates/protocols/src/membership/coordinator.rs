@@ -279,6 +279,11 @@ impl Coordinator {
         self.settled_at = self.settled_at.max(now.saturating_add(patience));
     }
 
+    /// Whether it was said how an incarnation is to stand, and no view has it so yet.
+    pub fn is_to_stand(&self, id: WorkerId, incarnation: Incarnation) -> bool {
+        self.standing.contains_key(&(id, incarnation))
+    }
+
     /// The newest view.
     pub fn view(&self) -> &View {
         &self.view
@@ -336,7 +341,9 @@ impl Coordinator {
                 if standing.is_none() {
                     self.hear(now);
                 }
-                if self.view.has(id, incarnation) {
+                // A worker that is to be in no view acts no more, whatever is said of it later.
+                let is_over = self.standing.get(&(id, incarnation)) == Some(&None);
+                if self.view.has(id, incarnation) && !is_over {
                     self.standing.insert((id, incarnation), standing);
                 }
             }

@@ -35,6 +35,13 @@ pub struct Membership {
     list: u64,
     /// Runtimes that may have had groups when this worker began.
     first: Vec<(WorkerId, Incarnation)>,
+    /// The news whether this worker leaves.
+    leaving: Option<bool>,
+}
+
+fn leaves(view: &View, id: WorkerId) -> bool {
+    view.member(id)
+        .is_some_and(|member| member.standing == Standing::Leaving)
 }
 
 fn may_have_groups(member: &&Member) -> bool {
@@ -48,6 +55,7 @@ impl Membership {
         let first = first.map(|member| (member.id, member.incarnation)).collect();
         Membership {
             first,
+            leaving: leaves(&view, me).then_some(true),
             me,
             incarnation,
             term,
@@ -80,6 +88,12 @@ impl Membership {
         &self.view
     }
 
+    /// Whether this worker leaves, or does no more, by a view that came since the last call. Later
+    /// views that say the same are no news: its host may have decided otherwise meanwhile.
+    pub fn take_leaving(&mut self) -> Option<bool> {
+        self.leaving.take()
+    }
+
     /// Whether a view has removed this worker.
     pub fn is_fenced(&self) -> bool {
         self.is_fenced
@@ -97,6 +111,10 @@ impl Membership {
         let before = &self.view;
         self.leases.retain(|id, _| is_same(id, before));
         self.grants.retain(|id, _| is_same(id, before));
+        let is_leaving = leaves(&view, self.me);
+        if is_leaving != leaves(before, self.me) {
+            self.leaving = Some(is_leaving);
+        }
         self.view = view;
         if !self.view.has(self.me, self.incarnation) {
             self.is_fenced = !has(Bug::RemovedUnaware);

@@ -71,10 +71,9 @@ impl<P: Port> Runtime<P> {
         self.look_at_ends();
         self.refresh_leases();
         self.note_standings();
-        if let Some(leases) = &self.leases
-            && leases.standing(leases.machine.me(), leases.incarnation()) == Some(Standing::Leaving)
-        {
-            self.set_leaving(true);
+        let leases = self.leases.as_mut();
+        if let Some(is_leaving) = leases.and_then(|leases| leases.machine.take_leaving()) {
+            self.set_leaving(is_leaving);
         }
     }
 
@@ -135,5 +134,57 @@ impl<P: Port> Runtime<P> {
         now < self.core.leased_until
             && leases.is_none_or(|leases| leases.machine.has_all_leases(now))
             && !self.core.sessions.is_beginning()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::alone;
+    use crate::worker::Settings;
+    use protocols::membership::{Incarnation, Term, View};
+    use std::vec;
+
+    const ONE: Incarnation = Incarnation(1);
+
+    /// A view with this runtime, and a switch.
+    fn view(number: u32, standing: Standing) -> View {
+        let member = |id, standing| Member {
+            id,
+            incarnation: ONE,
+            standing,
+        };
+        let switch = member(WorkerId::switch(0), Standing::Running);
+        View::new(number, vec![switch, member(WorkerId::runtime(0), standing)])
+    }
+
+    /// A runtime that a view has drained, and an operator has resumed at its own socket, is not
+    /// drained again by the views that follow.
+    #[test]
+    fn a_runtime_leaves_once_by_views_that_say_the_same() {
+        let mut runtime = alone(Settings::alone(16), vec![]);
+        let term = Term { lease: 1_000_000 };
+        let first = view(1, Standing::Running);
+        let machine = Membership::new(WorkerId::runtime(0), ONE, term, first);
+        runtime.begin_membership(machine);
+        let mut number = 1;
+        let mut hear = |runtime: &mut Runtime<_>, standing| {
+            number += 1;
+            let machine = runtime.membership_mut().unwrap();
+            machine.adopt(view(number, standing), |_| ());
+            runtime.members(number, &[]);
+            runtime.core.is_leaving
+        };
+        assert!(!hear(&mut runtime, Standing::Running));
+        assert!(hear(&mut runtime, Standing::Leaving));
+        assert!(hear(&mut runtime, Standing::Leaving));
+        runtime.set_leaving(false);
+        assert!(!hear(&mut runtime, Standing::Leaving), "a later view");
+        assert!(!hear(&mut runtime, Standing::Running));
+        assert!(hear(&mut runtime, Standing::Leaving), "it is drained again");
+        assert!(!hear(&mut runtime, Standing::Running), "and resumed");
+        // A runtime that was drained at its own socket alone stays so.
+        runtime.set_leaving(true);
+        assert!(hear(&mut runtime, Standing::Running));
     }
 }

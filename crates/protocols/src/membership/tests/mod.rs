@@ -2,4 +2,5 @@
 
 mod explore;
 mod silence;
+mod standings;
 mod steps;

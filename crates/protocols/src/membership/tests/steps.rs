@@ -16,7 +16,7 @@ pub(super) const R: WorkerId = WorkerId::runtime(0);
 pub(super) const Q: WorkerId = WorkerId::runtime(1);
 pub(super) const ONE: Incarnation = Incarnation(1);
 
-fn member(id: WorkerId, incarnation: u64) -> Member {
+pub(super) fn member(id: WorkerId, incarnation: u64) -> Member {
     Member {
         id,
         incarnation: Incarnation(incarnation),
@@ -528,7 +528,7 @@ fn every_other_rule_that_is_broken_is_noticed() {
 }
 
 /// The numbers of entries that the coordinator logs next, and that are not in the log yet.
-fn unlogged(coordinator: &mut Coordinator, now: u64, input: Input) -> Vec<u64> {
+pub(super) fn unlogged(coordinator: &mut Coordinator, now: u64, input: Input) -> Vec<u64> {
     let mut numbers = Vec::new();
     coordinator.handle(now, input, |output| {
         if let Output::Log(number, _) = output {
