@@ -754,18 +754,4 @@ impl Decider {
         self.tell(Instant::now(), Input::Join(incarnations.clone()));
         self.wait(incarnations, Some(Standing::Joining), answer);
     }
-
-    fn wait(
-        &mut self,
-        incarnations: Vec<(WorkerId, Incarnation)>,
-        standing: Option<Standing>,
-        answer: oneshot::Sender<DeciderAnswer>,
-    ) {
-        self.waiting.push(Waiting {
-            until: Instant::now() + PATIENCE,
-            incarnations,
-            standing,
-            answer,
-        });
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Not here: a worker that says itself that it is ready (`decider`).
 
-use super::{Decider, DeciderAnswer};
+use super::{Decider, DeciderAnswer, PATIENCE, Waiting};
 use crate::refusal::Refusal;
 use protocols::membership::{Incarnation, Input, Standing, WorkerId};
 use std::time::Instant;
@@ -55,5 +55,20 @@ impl Decider {
             self.tell(Instant::now(), Input::Stand(*id, *incarnation, standing));
         }
         self.wait(incarnations, standing, answer);
+    }
+
+    /// An operator, or a member, is answered when these stand so in a view.
+    pub(super) fn wait(
+        &mut self,
+        incarnations: Vec<(WorkerId, Incarnation)>,
+        standing: Option<Standing>,
+        answer: oneshot::Sender<DeciderAnswer>,
+    ) {
+        self.waiting.push(Waiting {
+            until: Instant::now() + PATIENCE,
+            incarnations,
+            standing,
+            answer,
+        });
     }
 }
