@@ -37,6 +37,7 @@ mod recording;
 mod shared;
 mod standing;
 mod status;
+mod telling;
 mod term;
 mod trial;
 
@@ -52,9 +53,7 @@ use crate::translate;
 use configured::Configured;
 use number_table::{NoNumber, NumberTable, Slot};
 use prost::Message;
-use protocols::membership::{
-    Coordinator, Entry, Incarnation, Input, Output, Role, Standing, Timing, View, WorkerId,
-};
+use protocols::membership::{Coordinator, Entry, Incarnation, Input, Role, Standing, Timing, View, WorkerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -290,10 +289,6 @@ impl Decider {
         }
     }
 
-    fn at(&self, moment: Instant) -> u64 {
-        nanos(moment.saturating_duration_since(self.begun))
-    }
-
     /// A coordinator that was stopped, or whose service was, has heard no worker, and suspects none
     /// for that.
     fn look_at_clock(&mut self) {
@@ -368,67 +363,6 @@ impl Decider {
                 Some(standing) => member.is_some_and(|member| member.standing == standing),
             }
         })
-    }
-
-    /// Tells the machine, and does what it says.
-    fn tell(&mut self, moment: Instant, input: Input) {
-        if self.is_over.is_some() {
-            return;
-        }
-        let (view, list) = (self.machine.view().number, self.machine.suspects().0);
-        let mut entries = Vec::new();
-        let mut reached = None;
-        self.machine
-            .handle(self.at(moment), input, |output| match output {
-                Output::Log(number, entry) => entries.push((number, entry)),
-                Output::Reached(number) => reached = Some(number),
-                // Members are told the newest by what is published.
-                Output::Say(..) => {}
-            });
-        for (number, entry) in entries {
-            let what = proto::record::What::Decision(translate::decision(number, &entry));
-            let record = self.record(what, Pending::Entry(number));
-            self.decisions.insert(number, record);
-        }
-        if let Some(number) = reached {
-            (self.events)(Event::Reached(number));
-        }
-        if (view, list) != (self.machine.view().number, self.machine.suspects().0) {
-            self.publish();
-        }
-    }
-
-    fn publish(&mut self) {
-        self.look_at_configuration();
-        let contacts = enlisted::contacts(&self.machine, &self.number_table);
-        let published = Published::of(&self.machine, self.configured.decided(), contacts);
-        (self.events)(Event::Published {
-            view: published.view.number,
-            members: published.view.members.len(),
-            suspects: published.suspects.workers.len(),
-        });
-        let (view, table) = (self.machine.view(), &self.number_table);
-        // An incarnation behind which another one has asked comes into no view.
-        self.joining.retain(|(id, incarnation)| {
-            let there = view.member(*id).map(|member| member.incarnation);
-            let newest = table.newest(*id);
-            there.is_none_or(|there| there < *incarnation)
-                && newest.is_none_or(|newest| newest <= *incarnation)
-        });
-        self.heard.retain(|id, _| view.member(*id).is_some());
-        self.unheard
-            .retain(|(id, incarnation)| view.has(*id, *incarnation));
-        let published = Published {
-            loads: self.loads(Instant::now()),
-            sharing: self.shared.newest(),
-            ..published
-        };
-        self.published.send_replace(Arc::new(published));
-        let needed = self.machine.needed();
-        let spare = self
-            .decisions
-            .extract_if(.., |number, _| !needed.contains(number));
-        self.spare.extend(spare.map(|(_, record)| record));
     }
 
     fn on_report(&mut self, report: Report) {
