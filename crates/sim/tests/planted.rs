@@ -40,7 +40,7 @@ const BUGS: [(&str, Scenario, &str, u64); 78] = [
     ("heir_claims_anothers", Scenario::Nat, "converged", 406),
     // Workers that are given up and live.
     ("taken_given_back", Scenario::Nat, "returned", 32),
-    ("heir_without_word", Scenario::Nat, "kept", 363),
+    ("heir_without_word", Scenario::Nat, "converged", 2128),
     ("left_before_known", Scenario::Slow, "kept", 1469),
     ("same_incarnation_forgotten", Scenario::Nat, "one_actor", 309),
     // Leases, views and their coordinator.
@@ -77,7 +77,7 @@ const BUGS: [(&str, Scenario, &str, u64); 78] = [
     // Configurations that change, and copies from time to time.
     ("flow_not_asked", Scenario::Apply, "asserted", 0),
     ("chain_not_found_again", Scenario::Apply, "changed", 0),
-    ("snapshot_without_group", Scenario::Apply, "converged", 27),
+    ("snapshot_without_group", Scenario::Apply, "conservation", 27),
     // Groups that move.
     ("announced_before_state", Scenario::Nat, "announced", 1),
     ("kept_packet_lost", Scenario::Nat, "moved", 113),

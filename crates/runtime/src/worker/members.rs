@@ -140,12 +140,31 @@ impl<P: Port> Runtime<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::alone;
+    use crate::tests::{alone, factory};
     use crate::worker::Settings;
+    use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
     use protocols::membership::{Incarnation, Term, View};
+    use std::sync::Arc;
     use std::vec;
 
     const ONE: Incarnation = Incarnation(1);
+
+    /// Lets all packets pass.
+    struct Pass;
+
+    #[network_function]
+    impl NetworkFunction for Pass {
+        const NAME: &'static str = "pass";
+        type Config = NoConfig;
+        type Flow = ();
+        type Group = ();
+        fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+            Ok(Pass)
+        }
+        fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+            Verdict::Forward
+        }
+    }
 
     /// A view with this runtime, and a switch.
     fn view(number: u32, standing: Standing) -> View {
@@ -162,7 +181,7 @@ mod tests {
     /// drained again by the views that follow.
     #[test]
     fn a_runtime_leaves_once_by_views_that_say_the_same() {
-        let mut runtime = alone(Settings::alone(16), vec![]);
+        let mut runtime = alone(Settings::alone(16), vec![factory::<Pass>()]);
         let term = Term { lease: 1_000_000 };
         let first = view(1, Standing::Running);
         let machine = Membership::new(WorkerId::runtime(0), ONE, term, first);
