@@ -142,8 +142,8 @@ pub struct Links {
     /// By holder and grantor: the reading that is asked with.
     asked: Mutex<BTreeMap<(WorkerId, WorkerId), (Incarnation, u64)>>,
     granted: Mutex<BTreeMap<(WorkerId, WorkerId), (Incarnation, u64)>>,
-    /// Incarnations that have acted, and when last.
-    pub acted: Mutex<BTreeMap<(WorkerId, Incarnation), Instant>>,
+    /// Incarnations that have acted: when last, and by which view.
+    pub acted: Mutex<BTreeMap<(WorkerId, Incarnation), (Instant, u32)>>,
     /// When a worker had a view that lacks this incarnation.
     removed: Mutex<BTreeMap<(WorkerId, Incarnation), Instant>>,
     pub wrong: Mutex<Vec<String>>,
@@ -252,8 +252,9 @@ impl Links {
                 membership.renew(now(), peer, other, asked);
             }
         }
-        for ((id, incarnation), _) in self.acted.lock().unwrap().iter() {
-            if !view.has(*id, *incarnation) {
+        for ((id, incarnation), (_, by)) in self.acted.lock().unwrap().iter() {
+            // A view before may be without a worker that joins.
+            if view.number > *by && !view.has(*id, *incarnation) {
                 let mut removed = self.removed.lock().unwrap();
                 removed.entry((*id, *incarnation)).or_insert_with(Instant::now);
             }
@@ -261,7 +262,8 @@ impl Links {
         let removed = self.removed.lock().unwrap().get(&(me, incarnation)).copied();
         let moment = Instant::now();
         if membership.may_act(now()) {
-            self.acted.lock().unwrap().insert((me, incarnation), moment);
+            let acted = (moment, view.number);
+            self.acted.lock().unwrap().insert((me, incarnation), acted);
             if removed.is_some_and(|removed| removed < moment) {
                 let why = format!("{me:?} of {incarnation:?} acts, and a view has removed it");
                 self.wrong.lock().unwrap().push(why);
@@ -279,7 +281,7 @@ impl Links {
         let acted = self.acted.lock().unwrap();
         let lately = acted.iter().filter(|((who, _), _)| *who == id);
         lately
-            .map(|(_, at)| at.elapsed())
+            .map(|(_, (at, _))| at.elapsed())
             .min()
             .is_some_and(|ago| ago < Duration::from_millis(250))
     }
