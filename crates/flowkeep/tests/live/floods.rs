@@ -37,7 +37,7 @@ const STOPPED: Duration = Duration::from_secs(20);
 /// In the server's network; no host has it.
 const SILENT: [u8; 3] = [203, 0, 113];
 
-fn link_address(host: &Namespace, interface: &str) -> String {
+pub fn link_address(host: &Namespace, interface: &str) -> String {
     let words = format!("cat /sys/class/net/{interface}/address");
     host.run(&words, Run::within(PATIENCE)).unwrap().trim().to_owned()
 }

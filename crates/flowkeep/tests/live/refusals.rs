@@ -1,6 +1,7 @@
 //! A live port's refusals at start-up, and whether the command that each names mends it; and the
 //! rights of a process once the port is open.
 
+use crate::floods::link_address;
 use crate::network::{Network, PATIENCE, network};
 use lab::process::Run;
 use std::fs;
@@ -137,8 +138,10 @@ fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
         return;
     };
     network.one_network();
-    let permanent = "neigh replace 10.0.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent";
-    network.client.ip(permanent).unwrap();
+    // Behind the gateway, whose port takes frames to its own station alone.
+    let station = link_address(&network.gateway, "left");
+    let permanent = format!("neigh replace 10.0.0.9 lladdr {station} dev eth0 nud permanent");
+    network.client.ip(&permanent).unwrap();
     fs::set_permissions(network.folder.path(""), fs::Permissions::from_mode(0o700)).unwrap();
     let (config, capture) = (network.folder.path("c.toml"), network.folder.path("out.pcap"));
     let text = format!(
