@@ -26,8 +26,8 @@ pub(super) fn is_martian(source: Addr) -> bool {
     }
 }
 
-/// [`reason`] for a packet whose flow has a way: cheaper, since the flow's addresses were looked at
-/// when the way was found.
+/// [`reason()`] for a packet whose flow has a way: cheaper, since the flow's addresses were looked
+/// at when the way was found.
 #[inline]
 pub(super) fn reason_on_the_way(packet: &Packet) -> Option<Name> {
     // A route in a packet says nothing of the flow's others; an error comes from any router.
