@@ -338,8 +338,10 @@ impl Core {
         if count > self.sender.sent {
             return self.out.reject();
         }
-        if self.sender.least < self.sender.number && count >= self.sender.first {
-            // It took another's place: packets leave from now on that the one before has nothing of.
+        // A base that took another's place has *whole* as its first.
+        let sender = &self.sender;
+        if sender.first > 1 && sender.least < sender.number && count >= sender.first {
+            // Packets leave from now on that the one before has nothing of.
             self.void_before(self.sender.number);
         }
         self.gate.acknowledge(count, &mut self.out);

@@ -31,7 +31,7 @@
 //! | it fails itself | effect |
 //! |---|---|
 //! | next, before the swap | it is forgotten, another one is chosen |
-//! | next reads too little, before the swap | it is given up, one that is not late is chosen, or it begins again |
+//! | next reads too little, before the swap | it is given up, another one is chosen; if there is none and old leaves, it begins again |
 //! | old, before the swap | next is forgotten: a base begins as where there was none |
 //! | old, behind it | nothing |
 //! | next, behind it, before its word | old is void: a base begins as where there was none |
@@ -42,7 +42,8 @@
 //!
 //! Invariants: there is one heir; a packet leaves when all that it depends on is at a runtime that
 //! would be the heir; a packet that passes costs one test here, with its record; of buffers a next
-//! one that reads nothing has a bounded number, for a second: those that it began with, and 65,536.
+//! one that reads nothing has those that it began with, and 65,536 at most; it may begin again
+//! each 50 ms, until its session ends.
 //!
 //! Not here: which runtime is chosen (`choosing`); the copies at the next one (`keeper`); the same
 //! for a replica that has refused a record and is sent all again: it has no room for both.
